@@ -1,0 +1,98 @@
+# One dep::NAME target for each library we use, whatever way it is packaged.
+
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(pugixml REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(CLI11 CONFIG QUIET)
+find_package(nlohmann_json CONFIG QUIET)
+find_package(tomlplusplus CONFIG QUIET)
+find_package(httplib CONFIG QUIET)
+
+function(dependency name)
+  add_library(dep_${name} INTERFACE)
+  add_library(dep::${name} ALIAS dep_${name})
+  target_link_libraries(dep_${name} INTERFACE ${ARGN})
+endfunction()
+
+# A package without CMake files: headers (and perhaps a library) in the system's folders.
+function(system_dependency name header)
+  find_path(${name}_INCLUDE ${header})
+  if(NOT ${name}_INCLUDE)
+    message(FATAL_ERROR "${header} not found: install the development package of ${name}")
+  endif()
+  dependency(${name} ${ARGN})
+  target_include_directories(dep_${name} SYSTEM INTERFACE ${${name}_INCLUDE})
+endfunction()
+
+dependency(openssl OpenSSL::Crypto OpenSSL::SSL)
+dependency(pugixml pugixml::pugixml)
+dependency(spdlog spdlog::spdlog Threads::Threads)
+dependency(prometheus prometheus-cpp::core)
+
+if(TARGET nlohmann_json::nlohmann_json)
+  dependency(json nlohmann_json::nlohmann_json)
+else()
+  system_dependency(json nlohmann/json.hpp)
+endif()
+if(TARGET CLI11::CLI11)
+  dependency(cli CLI11::CLI11)
+else()
+  system_dependency(cli CLI/CLI.hpp)
+endif()
+if(TARGET tomlplusplus::tomlplusplus)
+  dependency(toml tomlplusplus::tomlplusplus)
+else()
+  system_dependency(toml toml++/toml.h)
+endif()
+if(TARGET httplib::httplib)
+  dependency(httplib httplib::httplib)
+else()
+  # Debian's is a compiled library; elsewhere it is a header alone.
+  find_library(HTTPLIB_LIBRARY cpp-httplib)
+  if(HTTPLIB_LIBRARY)
+    system_dependency(httplib httplib.h ${HTTPLIB_LIBRARY} dep::openssl Threads::Threads)
+  else()
+    system_dependency(httplib httplib.h dep::openssl Threads::Threads)
+  endif()
+endif()
+target_compile_definitions(dep_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT)
+
+# libtorch: torch_cpu and c10 alone are linked, so that one binary serves CPU and CUDA; --device cuda loads torch_cuda
+# at start. The old dtags make the rpath serve torch's own dependencies too.
+if(NOT TORCH_ROOT)
+  foreach(prefix ${CMAKE_PREFIX_PATH})
+    if(EXISTS ${prefix}/include/ATen/ATen.h)
+      set(TORCH_ROOT ${prefix})
+    endif()
+  endforeach()
+endif()
+if(NOT EXISTS ${TORCH_ROOT}/include/ATen/ATen.h)
+  message(FATAL_ERROR "No libtorch at TORCH_ROOT='${TORCH_ROOT}'. Run 'make build', which installs one, or give "
+                      "-DTORCH_ROOT=<directory with include/ and lib/>")
+endif()
+dependency(torch ${TORCH_ROOT}/lib/libtorch_cpu.so ${TORCH_ROOT}/lib/libc10.so ${CMAKE_DL_LIBS})
+target_include_directories(dep_torch SYSTEM INTERFACE ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
+# The wheel keeps the few CUDA libraries that torch_cpu itself loads beside the torch folder.
+cmake_path(GET TORCH_ROOT PARENT_PATH site_packages)
+target_link_options(dep_torch INTERFACE -Wl,--disable-new-dtags -Wl,-rpath,${TORCH_ROOT}/lib
+                    -Wl,-rpath,${site_packages}/nvidia/cu13/lib -Wl,--allow-shlib-undefined)
+
+# Tokenizer and chat templates: a Rust static library with a C ABI.
+find_program(CARGO cargo REQUIRED)
+set(hf_source ${PROJECT_SOURCE_DIR}/core/tokenizer/hf)
+# One target folder for all build trees: sanitizer builds use the same library.
+set(PROMPTCACHED_CARGO_DIR ${PROJECT_SOURCE_DIR}/build/cargo CACHE PATH "Where cargo builds")
+set(hf_library ${PROMPTCACHED_CARGO_DIR}/release/libpromptcached_hf.a)
+file(GLOB hf_files CONFIGURE_DEPENDS ${hf_source}/src/*.rs)
+add_custom_command(
+  OUTPUT ${hf_library}
+  COMMAND ${CARGO} build --release --locked --quiet --manifest-path ${hf_source}/Cargo.toml
+          --target-dir ${PROMPTCACHED_CARGO_DIR}
+  DEPENDS ${hf_files} ${hf_source}/Cargo.toml ${hf_source}/Cargo.lock
+  COMMENT "Building the tokenizer library (Rust)"
+  USES_TERMINAL)
+add_custom_target(hf_tokenizer_build DEPENDS ${hf_library})
+dependency(hf_tokenizer ${hf_library} ${CMAKE_DL_LIBS} Threads::Threads m)
+add_dependencies(dep_hf_tokenizer hf_tokenizer_build)

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Install what is missing. Says nothing and does nothing where nothing is.
+#
+#   scripts/setup.sh [PART...]     parts: packages python (the default two), model, lint, bench, cuda
+#
+# packages  Debian packages for building; Rust where there is none that is new enough
+# python    .venv with libtorch and the pinned Python packages
+# model     the default model in models/smollm2-135m-instruct
+# lint      clang-format, clang-tidy, shellcheck
+# bench     the Python packages of loadtest/
+# cuda      the NVIDIA libraries that `--device cuda` loads (about 3 GB)
+#
+# TORCH_ROOT=<directory with include/ and lib/> in the environment: use that libtorch, install none.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+BUILD_PACKAGES=(
+  ca-certificates catch2 ccache cmake curl g++ git libcli11-dev libcpp-httplib-dev libpugixml-dev libspdlog-dev libssl-dev
+  libtomlplusplus-dev libxxhash-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev python3-venv
+)
+LINT_PACKAGES=(clang-format-19 clang-tidy-19 shellcheck)
+MINIMUM_RUST=1.80
+
+# Prints those of the named Debian packages that are not installed.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || printf '%s\n' "$package"
+  done
+}
+
+install_packages() {
+  local -a missing as_root=()
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "no apt here: make sure that the equivalents of these packages are installed: $*"
+    return
+  fi
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]} == 0)) && return
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "these Debian packages are missing, and neither root nor sudo is at hand to install them:
+  apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  step "apt-get update" "${as_root[@]}" apt-get update -qq
+  step "installing ${#missing[@]} Debian packages: ${missing[*]}" \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 "${missing[@]}" >/dev/null
+}
+
+rust_is_new_enough() {
+  local version
+  version=$(cargo --version 2>/dev/null | awk '{ print $2 }')
+  [[ -n $version && $(printf '%s\n%s\n' "$MINIMUM_RUST" "$version" | sort -V | head -n 1) == "$MINIMUM_RUST" ]]
+}
+
+setup_packages() {
+  install_packages "${BUILD_PACKAGES[@]}"
+  rust_is_new_enough && return
+  # Debian 12's own rustc is too old; the one Debian keeps for its browsers is not. Later releases' own is new enough.
+  if [[ -n $(apt-cache search --names-only '^cargo-web$' 2>/dev/null) ]]; then
+    install_packages cargo-web rustc-web
+  else
+    install_packages cargo rustc
+  fi
+  hash -r
+  rust_is_new_enough || die "cargo $MINIMUM_RUST or newer is needed; found: $(cargo --version 2>&1 || true)"
+}
+
+# with_stamp NAME FILES... -- COMMAND...: run COMMAND unless it already ran here with these files' content.
+with_stamp() {
+  local name=$1 key stamp
+  local -a files=()
+  shift
+  while [[ $1 != -- ]]; do files+=("$1"); shift; done
+  shift
+  key=$(cat "${files[@]}" | sha256sum | cut -d ' ' -f 1)
+  stamp=$VENV/.stamps/$name
+  [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
+  "$@"
+  mkdir -p "$VENV/.stamps"
+  printf '%s' "$key" >"$stamp"
+}
+
+pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$@"; }
+
+find_python() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s\n' "$python"
+      return
+    fi
+  done
+  die "Python 3.11 or newer with venv is needed; found $(python3 --version 2>&1)"
+}
+
+setup_python() {
+  if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    step "making the virtual environment .venv" "$(find_python)" -m venv --clear "$VENV"
+  fi
+  if [[ -z ${TORCH_ROOT:-} ]]; then
+    with_stamp torch scripts/requirements-torch.txt -- \
+      step "installing libtorch (530 MB) into .venv" pip_install -r scripts/requirements-torch.txt
+  fi
+  with_stamp python scripts/requirements.txt -- \
+    step "installing Python packages into .venv" pip_install -r scripts/requirements.txt
+}
+
+setup_model() {
+  setup_python
+  "$VENV/bin/python" scripts/convert_default_model.py --quiet-if-done "$MODEL_DIR"
+}
+
+setup_bench() {
+  setup_python
+  with_stamp bench loadtest/requirements.txt -- step "installing the load test's Python packages into .venv" \
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r loadtest/requirements.txt -c scripts/requirements.txt
+}
+
+setup_cuda() {
+  setup_python
+  with_stamp cuda scripts/requirements-torch.txt -- step "installing the NVIDIA libraries of torch (3 GB) into .venv" \
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r scripts/requirements-torch.txt
+}
+
+(($# > 0)) || set -- packages python
+for part in "$@"; do
+  case $part in
+    packages) setup_packages ;;
+    python) setup_python ;;
+    model) setup_model ;;
+    lint) install_packages "${LINT_PACKAGES[@]}" ;;
+    bench) setup_bench ;;
+    cuda) setup_cuda ;;
+    *) die "unknown part '$part' (packages, python, model, lint, bench, cuda)" ;;
+  esac
+done

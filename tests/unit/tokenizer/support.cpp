@@ -1,0 +1,80 @@
+#include "tests/unit/tokenizer/support.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+
+namespace promptcached::testing {
+namespace {
+
+const std::filesystem::path kSourceDirectory = PROMPTCACHED_SOURCE_DIR;
+
+}  // namespace
+
+std::filesystem::path oracle_directory() { return kSourceDirectory / "tests" / "data" / "oracle"; }
+
+std::filesystem::path model_directory() {
+  if (const char* given = std::getenv("PROMPTCACHED_TEST_MODEL"); given != nullptr && *given != '\0') {
+    return given;
+  }
+  return kSourceDirectory / "models" / "smollm2-135m-instruct";
+}
+
+Json read_json(const std::filesystem::path& path) { return Json::parse(read_text_file(path)); }
+
+const std::vector<NamedTokenizer>& oracle_tokenizers() {
+  static const std::vector<NamedTokenizer> kTokenizers = [] {
+    const std::filesystem::path oracle = oracle_directory();
+    std::vector<NamedTokenizer> list;
+    list.push_back({"smollm2", load_tokenizer(model_directory()), oracle / "tokenizer_corpus.json"});
+    for (const std::string name : {"metaspace-tokenizer", "llama2-tokenizer"}) {
+      list.push_back({name, load_tokenizer(oracle / name), oracle / name / "corpus.json"});
+    }
+    return list;
+  }();
+  return kTokenizers;
+}
+
+std::shared_ptr<const Tokenizer> default_tokenizer() { return oracle_tokenizers().front().tokenizer; }
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const TokenizerConfig& config) {
+  auto tokenizer = HfTokenizer::create(json.dump(), config);
+  if (!tokenizer) {
+    throw std::runtime_error(tokenizer.error().message);
+  }
+  return std::move(tokenizer).value();
+}
+
+std::shared_ptr<const Tokenizer> changed_tokenizer(const std::string& folder, const Json& members) {
+  const std::filesystem::path directory = oracle_directory() / folder;
+  Json json = read_json(directory / "tokenizer.json");
+  json.update(members);
+  return make_tokenizer(json, read_tokenizer_config(directory));
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  static std::atomic<int> counter{0};
+  const std::string name = "promptcached-test-" + std::to_string(::getpid()) + "-" + std::to_string(++counter);
+  path_ = std::filesystem::temp_directory_path() / name;
+  std::filesystem::create_directories(path_);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void TemporaryDirectory::write(const std::string& name, const std::string& text) const {
+  std::ofstream(path_ / name, std::ios::binary) << text;
+}
+
+std::size_t Random::below(std::size_t bound) {
+  state_ ^= state_ << 13;
+  state_ ^= state_ >> 7;
+  state_ ^= state_ << 17;
+  return static_cast<std::size_t>(state_ % bound);
+}
+
+}  // namespace promptcached::testing

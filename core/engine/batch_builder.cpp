@@ -1,0 +1,89 @@
+#include "core/engine/batch_builder.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace promptcached::engine {
+
+BatchBuilder::BatchBuilder(model::ForwardBatch& batch) : batch_(batch) { batch_.clear(); }
+
+void BatchBuilder::begin_group() {
+  group_begin_ = batch_.rows();
+  batch_.causal_groups.push_back({group_begin_, group_begin_});
+}
+
+void BatchBuilder::add_row(TokenId token, std::int32_t position, const model::KvArray& kv, std::int32_t offset) {
+  assert(group_rows() == 0 || batch_.positions.back() < position);
+  const std::int32_t row = batch_.rows();
+  batch_.tokens.push_back(token);
+  batch_.positions.push_back(position);
+  batch_.causal_groups.back().end = row + 1;
+  // Consecutive rows that go to consecutive tokens of one array are one write.
+  if (!batch_.writes.empty()) {
+    model::KvWrite& last = batch_.writes.back();
+    if (last.kv.data == kv.data && last.rows.end == row && last.offset + last.rows.size() == offset &&
+        last.rows.begin >= group_begin_) {
+      last.rows.end = row + 1;
+      return;
+    }
+  }
+  batch_.writes.push_back({kv, offset, {row, row + 1}});
+}
+
+void BatchBuilder::show(std::span<const PlacedRange> ranges) {
+  pieces_.clear();
+  for (const PlacedRange& range : ranges) {
+    split(range, pieces_);
+  }
+  // Ranges that are neighbours in memory and seen by the same rows are read as one: a module whose slots lie before
+  // all rows is a single read.
+  for (std::size_t i = 0; i < pieces_.size();) {
+    Piece piece = pieces_[i++];
+    while (i < pieces_.size() && pieces_[i].kv.data == piece.kv.data && pieces_[i].first_row == piece.first_row &&
+           pieces_[i].offset == piece.offset + piece.count) {
+      piece.count += pieces_[i++].count;
+    }
+    add_read(piece);
+  }
+}
+
+// Cuts `range` where rows' positions fall inside it, so that each piece is seen wholly or not at all by every row. Rows
+// see smaller positions only, so a piece is seen by a suffix of the group.
+void BatchBuilder::split(const PlacedRange& range, std::vector<Piece>& pieces) const {
+  const auto rows_begin = batch_.positions.begin() + group_begin_;
+  std::int32_t begin = range.start;
+  while (begin < range.end()) {
+    const auto row = std::upper_bound(rows_begin, batch_.positions.end(), begin);
+    if (row == batch_.positions.end()) {
+      return;  // no row sees what is left
+    }
+    const std::int32_t end = std::min(range.end(), *row);
+    const std::int32_t first_row = static_cast<std::int32_t>(row - batch_.positions.begin());
+    pieces.push_back({range.kv, range.offset + (begin - range.start), end - begin, first_row});
+    begin = end;
+  }
+}
+
+void BatchBuilder::add_read(const Piece& piece) {
+  const model::RowRange rows{piece.first_row, batch_.rows()};
+  const auto [found, is_new] =
+      reads_.try_emplace({piece.kv.data, piece.offset, piece.count}, batch_.reads.size());
+  if (is_new) {
+    batch_.reads.push_back({piece.kv, piece.offset, piece.count, {rows}});
+    return;
+  }
+  std::vector<model::RowRange>& known = batch_.reads[found->second].rows;
+  if (known.back().end == rows.begin) {
+    known.back().end = rows.end;  // decode rows of neighbouring sequences: one stretch
+  } else {
+    known.push_back(rows);
+  }
+}
+
+std::int32_t BatchBuilder::want_logits() {
+  assert(group_rows() > 0);
+  batch_.logit_rows.push_back(batch_.rows() - 1);
+  return static_cast<std::int32_t>(batch_.logit_rows.size()) - 1;
+}
+
+}  // namespace promptcached::engine

@@ -1,0 +1,317 @@
+#include "core/engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "core/base/bounded_queue.h"
+#include "core/base/log.h"
+#include "core/engine/model_worker.h"
+#include "core/engine/module_encoder.h"
+#include "core/engine/registration.h"
+#include "core/engine/scheduler.h"
+#include "core/engine/schema_store.h"
+
+namespace promptcached::engine {
+namespace {
+
+// The model's device memory, as the pool asks for it.
+class ModelKvAllocator final : public kv::KvAllocator {
+ public:
+  explicit ModelKvAllocator(model::CausalLm& model) : model_(model) {}
+  std::byte* allocate(std::size_t bytes) override { return model_.allocate_kv(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes) override { model_.deallocate_kv(data, bytes); }
+  void poison(std::byte* data, std::size_t bytes) override { model_.poison_kv(data, bytes); }
+
+ private:
+  model::CausalLm& model_;
+};
+
+kv::KvGeometry geometry_of(const model::ModelInfo& info) {
+  return {info.layers, info.kv_heads, info.head_dim, info.kv_element_bytes};
+}
+
+EvictionLabel label_of(kv::EvictionReason reason) {
+  switch (reason) {
+    case kv::EvictionReason::kCapacity:
+      return EvictionLabel::kCapacity;
+    case kv::EvictionReason::kTtl:
+      return EvictionLabel::kTtl;
+    case kv::EvictionReason::kRequested:
+      return EvictionLabel::kRequested;
+    case kv::EvictionReason::kReplaced:
+      return EvictionLabel::kReplaced;
+  }
+  return EvictionLabel::kCapacity;
+}
+
+kv::ModulePool::Options pool_options(const EngineOptions& options, const model::CausalLm& model, Metrics& metrics) {
+  kv::ModulePool::Options pool;
+  pool.capacity_bytes = options.kv_device_bytes > 0 ? options.kv_device_bytes : model.free_memory_bytes() / 2;
+  pool.block_tokens = options.block_tokens;
+  pool.poison = options.poison_kv;
+  pool.on_evict = [&metrics](kv::EvictionReason reason, std::size_t) {
+    metrics.cache_evictions(TierLabel::kDevice, label_of(reason)).add();
+  };
+  return pool;
+}
+
+Error draining() { return make_error(ErrorCode::kDraining, "the server is shutting down"); }
+
+// How many requests are open, and who waits for the last to end.
+class OpenRequests {
+ public:
+  // A slot, given back when the pointer goes; nullptr when `limit` are taken.
+  std::shared_ptr<void> take(std::int64_t limit) {
+    const std::lock_guard lock(mutex_);
+    if (open_ >= limit) {
+      return nullptr;
+    }
+    ++open_;
+    return {this, [](OpenRequests* open) { open->give_back(); }};
+  }
+  bool wait_for_none(std::chrono::milliseconds grace) {
+    std::unique_lock lock(mutex_);
+    return none_.wait_for(lock, grace, [this] { return open_ == 0; });
+  }
+
+ private:
+  void give_back() {
+    const std::lock_guard lock(mutex_);
+    if (--open_ == 0) {
+      none_.notify_all();
+    }
+  }
+  std::mutex mutex_;  // guards open_: slots are taken on HTTP threads and given back on the engine thread
+  std::condition_variable none_;
+  std::int64_t open_ = 0;
+};
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, std::unique_ptr<model::CausalLm> model, pml::ModelText text,
+             Metrics& metrics)
+      : options_(options),
+        model_(std::move(model)),
+        text_(std::move(text)),
+        metrics_(metrics),
+        worker_(*model_),
+        pool_(pool_options(options, *model_, metrics), geometry_of(model_->info()),
+              std::make_unique<ModelKvAllocator>(*model_)),
+        store_(pool_, text_, {model_->info().fingerprint, model_->info().kv_dtype, ""}, options.pml_limits,
+               [this](std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done) {
+                 start_registration(std::move(version), std::move(done));
+               }),
+        encoder_(pool_, metrics, [this](const kv::ModuleKey& key) { return store_.retention(key); }),
+        scheduler_({options.max_batch_tokens, options.max_running, model_->info().end_tokens}, pool_, encoder_,
+                   metrics),
+        inbox_(static_cast<std::size_t>(options.max_running + options.max_queue) + kControlMessages) {
+    metrics_.set_collector([this] { collect(); });
+    thread_ = std::thread([this] { loop(); });
+  }
+
+  ~EngineImpl() override {
+    draining_ = true;
+    stop_ = true;
+    inbox_.close();
+    thread_.join();
+    metrics_.set_collector({});
+  }
+
+  Result<std::shared_ptr<TokenStream>> submit(GenerateRequest request) override;
+  SchemaRegistry& schemas() override { return store_; }
+  kv::ModulePool& pool() override { return pool_; }
+  const pml::ModelText& text() const override { return text_; }
+  const model::ModelInfo& model_info() const override { return model_->info(); }
+  EngineStatus status() const override { return {running_, waiting_, draining_}; }
+  bool drain(std::chrono::milliseconds grace) override;
+
+ private:
+  // Room in the inbox for what is not a request: registrations, wake-ups, drain.
+  static constexpr std::size_t kControlMessages = 4096;
+
+  void loop();
+  void step();
+  void idle();
+  void start_registration(std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done);
+  Status check_fits(const GenerateRequest& request) const;
+  void collect();
+  void publish_status() {
+    running_ = scheduler_.running();
+    waiting_ = scheduler_.waiting();
+  }
+
+  EngineOptions options_;
+  std::unique_ptr<model::CausalLm> model_;
+  pml::ModelText text_;
+  Metrics& metrics_;
+  ModelWorker worker_;
+  OpenRequests open_;
+  kv::ModulePool pool_;
+  SchemaStore store_;
+  ModuleEncoder encoder_;
+  Scheduler scheduler_;
+  BoundedQueue<std::function<void()>> inbox_;  // the crossing from HTTP threads; an empty function only wakes
+  std::atomic<std::int64_t> running_{0};
+  std::atomic<std::int64_t> waiting_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request) {
+  if (draining_) {
+    return draining();
+  }
+  if (Status fits = check_fits(request); !fits.ok()) {
+    return fits.error();
+  }
+  std::shared_ptr<void> slot = open_.take(options_.max_running + options_.max_queue);
+  if (slot == nullptr) {
+    return make_error(ErrorCode::kQueueFull, "all " + std::to_string(options_.max_running) + " places and the queue of " +
+                                                 std::to_string(options_.max_queue) + " are taken; try again later");
+  }
+  auto stream = std::make_shared<TokenStream>();
+  stream->on_cancel([this] { inbox_.try_push(std::function<void()>([] {})); });
+  auto sequence = std::make_shared<Sequence>(std::move(request), stream, text_.tokenizer, pool_);
+  sequence->slot = std::move(slot);
+  // From here on only the engine thread touches the sequence.
+  const PushResult pushed = inbox_.try_push([this, sequence] { scheduler_.add(sequence); });
+  if (pushed == PushResult::kClosed) {
+    return draining();
+  }
+  if (pushed == PushResult::kFull) {
+    return make_error(ErrorCode::kQueueFull, "the engine's inbox is full; try again later");
+  }
+  return stream;
+}
+
+// A request that could never run, even alone, is refused before anything is computed for it.
+Status EngineImpl::check_fits(const GenerateRequest& request) const {
+  std::size_t bytes = 0;
+  for (const pml::CachedPart& part : request.plan.cached) {
+    bytes += static_cast<std::size_t>(part.token_count()) * pool_.geometry().bytes_per_token();
+  }
+  const std::int64_t own = static_cast<std::int64_t>(request.plan.new_tokens.size()) + request.max_tokens;
+  const std::int64_t blocks = own / options_.block_tokens + 1;
+  bytes += pool_.geometry().bytes(blocks * options_.block_tokens);
+  const std::size_t capacity = pool_.stats().capacity_bytes;
+  if (bytes > capacity) {
+    return make_error(ErrorCode::kTooLargeForCache,
+                      "the request needs " + std::to_string(bytes) + " bytes of KV (modules, new tokens and max_tokens), "
+                          "the whole budget is " + std::to_string(capacity) + "; raise --kv-device-bytes or ask for "
+                          "fewer tokens");
+  }
+  return {};
+}
+
+void EngineImpl::start_registration(std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done) {
+  if (draining_) {
+    done(draining());
+    return;
+  }
+  // Draining waits for registrations as for requests; they need no place in the queue.
+  std::shared_ptr<void> slot = open_.take(std::numeric_limits<std::int64_t>::max());
+  auto registration = std::make_shared<Registration>(
+      std::move(version), encoder_, [slot = std::move(slot), done = std::move(done)](const Status& status) {
+        done(status);
+      });
+  const PushResult pushed = inbox_.try_push([registration] { registration->start(); });
+  if (pushed != PushResult::kPushed) {
+    registration->abandon(pushed == PushResult::kFull ? make_error(ErrorCode::kQueueFull, "the engine's inbox is full")
+                                                      : draining());
+  }
+}
+
+void EngineImpl::loop() {
+  for (;;) {
+    if (!scheduler_.has_work()) {
+      idle();
+      std::optional<std::function<void()>> message = inbox_.pop();
+      if (!message.has_value()) {
+        break;
+      }
+      (*message)();
+    }
+    while (std::optional<std::function<void()>> message = inbox_.try_pop()) {
+      (*message)();
+    }
+    if (stop_) {
+      break;
+    }
+    publish_status();
+    step();
+    publish_status();
+  }
+  while (std::optional<std::function<void()>> message = inbox_.try_pop()) {
+    (*message)();
+  }
+  scheduler_.fail_all(draining());
+  publish_status();
+}
+
+void EngineImpl::step() {
+  if (!scheduler_.has_work()) {
+    return;
+  }
+  const Scheduler::Step& step = scheduler_.next();
+  if (step.empty()) {
+    return;
+  }
+  const Result<model::Logits> logits = worker_.run(step.batch);
+  if (logits.ok()) {
+    scheduler_.complete(*logits);
+  } else {
+    log::error("step of {} rows failed: {}", step.batch.rows(), logits.error().message);
+    scheduler_.failed(logits.error());
+  }
+}
+
+void EngineImpl::idle() {
+  pool_.drop_expired();
+  if (options_.check_kv && !pool_.check_integrity()) {
+    log::error("KV pool: free, modules and blocks do not add up to its capacity");
+    std::terminate();
+  }
+}
+
+bool EngineImpl::drain(std::chrono::milliseconds grace) {
+  draining_ = true;
+  if (open_.wait_for_none(grace)) {
+    return true;
+  }
+  inbox_.try_push(std::function<void()>([this] { scheduler_.fail_all(draining()); }));
+  constexpr std::chrono::seconds kLastStep{5};  // the step in progress has to end first
+  open_.wait_for_none(kLastStep);
+  return false;
+}
+
+// Refreshes the gauges when Prometheus asks.
+void EngineImpl::collect() {
+  pool_.drop_expired();
+  const kv::PoolStats stats = pool_.stats();
+  metrics_.cache_bytes(TierLabel::kDevice).set(static_cast<double>(stats.module_bytes));
+  metrics_.cache_capacity_bytes(TierLabel::kDevice).set(static_cast<double>(stats.capacity_bytes));
+  metrics_.cache_pinned_bytes(TierLabel::kDevice).set(static_cast<double>(stats.pinned_bytes));
+  metrics_.cache_entries(TierLabel::kDevice).set(static_cast<double>(stats.entries));
+  metrics_.kv_blocks_free().set(static_cast<double>(stats.free_blocks));
+  metrics_.requests_running().set(static_cast<double>(running_));
+  metrics_.requests_waiting().set(static_cast<double>(waiting_));
+  metrics_.schemas().set(static_cast<double>(store_.size()));
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::create(const EngineOptions& options, std::unique_ptr<model::CausalLm> model,
+                                       pml::ModelText text, Metrics& metrics) {
+  return std::make_unique<EngineImpl>(options, std::move(model), std::move(text), metrics);
+}
+
+}  // namespace promptcached::engine

@@ -1,0 +1,534 @@
+#include "core/engine/module_encoder.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <string>
+
+namespace promptcached::engine {
+namespace {
+
+std::int32_t placeholder_count(const pml::Module& module) {
+  std::int32_t count = 0;
+  for (const pml::Parameter& parameter : module.parameters) {
+    count += parameter.length;
+  }
+  return count;
+}
+
+// How many tokens' KV of an entry is kept. Placeholders are read by later passes in contextual mode alone.
+std::int32_t kept_tokens(const pml::Schema& schema, pml::EntryIndex entry) {
+  const pml::ModuleIndex index = schema.entries[static_cast<std::size_t>(entry)].module;
+  const pml::Module& module = schema.modules[static_cast<std::size_t>(index)];
+  const bool keeps_placeholders = schema.attention == pml::AttentionMode::kContextual;
+  return module.token_count() + (keeps_placeholders ? placeholder_count(module) : 0);
+}
+
+}  // namespace
+
+// KV of an entry as the pass reads or writes it.
+struct ModuleEncoder::Part {
+  pml::EntryIndex entry = 0;
+  kv::ModulePin pin;
+  model::KvArray text;
+  model::KvArray placeholders;  // the same array in contextual mode, scratch otherwise, empty when not visible
+  std::int32_t placeholder_offset = 0;
+  std::int32_t limit = 0;  // context: only tokens below this position are seen
+  bool is_new = false;     // an output computed by this job
+};
+
+// One encoding pass on its way into memory.
+struct ModuleEncoder::Job {
+  struct Row {
+    TokenId token = 0;
+    std::int32_t position = 0;
+    model::KvArray kv;
+    std::int32_t offset = 0;
+  };
+  struct Waiter {
+    pml::EntryIndex entry = 0;
+    std::weak_ptr<void> owner;
+    Ready ready;
+  };
+
+  std::shared_ptr<const SchemaVersion> version;
+  int pass = 0;
+  std::shared_ptr<PrivateKv> private_kv;
+  bool background = false;
+  std::vector<Waiter> waiters;
+  std::weak_ptr<Job> self;
+
+  std::vector<Part> context;
+  std::vector<Part> outputs;
+  kv::ModulePin scratch;  // placeholders' KV where nobody keeps it
+  int pending = 0;        // entries that other jobs are computing for this one
+  std::optional<Error> failure;
+  bool active = false;
+
+  std::vector<Row> rows;
+  std::size_t done_rows = 0;
+  std::size_t step_rows = 0;  // of the batch being run
+  Clock::time_point began;
+
+  bool finished() const { return active && done_rows == rows.size(); }
+  const pml::Schema& schema() const { return *version->schema; }
+  const pml::EncodingPass& encoding() const { return schema().passes[static_cast<std::size_t>(pass)]; }
+  const pml::Module& module_of(pml::EntryIndex entry) const {
+    const pml::Entry& found = schema().entries[static_cast<std::size_t>(entry)];
+    return schema().modules[static_cast<std::size_t>(found.module)];
+  }
+  bool keeps_placeholders() const { return schema().attention == pml::AttentionMode::kContextual; }
+  Part* find_part(pml::EntryIndex entry) {
+    for (std::vector<Part>* parts : {&context, &outputs}) {
+      for (Part& part : *parts) {
+        if (part.entry == entry) {
+          return &part;
+        }
+      }
+    }
+    return nullptr;
+  }
+  // Resident KV, for a context entry or an output that was there already. Empty modules have an empty pin.
+  static void attach(Part& part, kv::ModulePin pin) {
+    if (!pin) {
+      return;
+    }
+    const kv::ModuleKv& kv = pin.kv();
+    part.text = {kv.data, kv.total_tokens()};
+    part.placeholders = part.text;
+    part.placeholder_offset = kv.tokens;
+    part.pin = std::move(pin);
+  }
+};
+
+ModuleEncoder::ModuleEncoder(kv::ModulePool& pool, Metrics& metrics, RetentionLookup retention)
+    : pool_(pool), metrics_(metrics), retention_(std::move(retention)) {}
+
+ModuleEncoder::~ModuleEncoder() = default;
+
+std::optional<kv::ModulePin> ModuleEncoder::acquire(Want want) {
+  if (kept_tokens(*want.version->schema, want.entry) == 0) {
+    return kv::ModulePin();
+  }
+  if (want.private_kv != nullptr) {
+    const auto found = want.private_kv->entries.find(want.entry);
+    if (found != want.private_kv->entries.end()) {
+      return found->second.duplicate();
+    }
+  } else if (std::optional<kv::ModulePin> pin = pool_.pin(want.version->keys[static_cast<std::size_t>(want.entry)])) {
+    return pin;
+  }
+  std::shared_ptr<Job> job = find_job(want);
+  if (job == nullptr) {
+    job = add_job(want);
+  }
+  job->background = job->background && want.background;
+  job->waiters.push_back({want.entry, std::move(want.owner), std::move(want.ready)});
+  return std::nullopt;
+}
+
+// Single flight: entries of different schemas with one key are one job.
+std::shared_ptr<ModuleEncoder::Job> ModuleEncoder::find_job(const Want& want) const {
+  const kv::ModuleKey& key = want.version->keys[static_cast<std::size_t>(want.entry)];
+  const int pass = want.version->schema->entries[static_cast<std::size_t>(want.entry)].pass;
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    if (job->private_kv != want.private_kv) {
+      continue;
+    }
+    if (job->version == want.version && job->pass == pass) {
+      return job;
+    }
+    // Another schema's job is as good only when it computes just this entry: waiters name entries by their own schema.
+    const pml::EncodingPass& encoding = job->encoding();
+    if (want.private_kv == nullptr && encoding.entries.size() == 1 &&
+        want.version->schema->passes[static_cast<std::size_t>(pass)].entries.size() == 1 &&
+        job->version->keys[static_cast<std::size_t>(encoding.entries.front())] == key) {
+      return job;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<ModuleEncoder::Job> ModuleEncoder::add_job(const Want& want) {
+  auto job = std::make_shared<Job>();
+  job->self = job;
+  job->version = want.version;
+  job->pass = want.version->schema->entries[static_cast<std::size_t>(want.entry)].pass;
+  job->private_kv = want.private_kv;
+  job->background = want.background;
+  jobs_.push_back(job);
+  return job;
+}
+
+void ModuleEncoder::fill(BatchBuilder& builder, std::int32_t rows, std::int32_t background_rows) {
+  drop_unwanted();
+  in_step_.clear();
+  starved_ = false;
+  for (const bool background : {false, true}) {
+    std::int32_t budget = background ? std::min(rows, background_rows) : rows;
+    // Activation may put further jobs in line; they are met by the same walk.
+    for (auto it = jobs_.begin(); it != jobs_.end() && budget > 0; ++it) {
+      Job& job = **it;
+      // While one job waits for memory no other may take any, but those that have theirs go on.
+      if (job.background != background || (starved_ && !job.active)) {
+        continue;
+      }
+      const Activation activation = activate(job);
+      starved_ = starved_ || activation == Activation::kNoMemory;
+      if (activation != Activation::kActive || (one_at_a_time_ && !in_step_.empty())) {
+        continue;
+      }
+      const std::int32_t count = add_rows(builder, job, budget);
+      in_step_.push_back(*it);
+      budget -= count;
+      rows -= count;
+    }
+  }
+}
+
+std::int32_t ModuleEncoder::add_rows(BatchBuilder& builder, Job& job, std::int32_t budget) {
+  job.step_rows = std::min<std::size_t>(job.rows.size() - job.done_rows, static_cast<std::size_t>(budget));
+  builder.begin_group();
+  for (std::size_t i = job.done_rows; i < job.done_rows + job.step_rows; ++i) {
+    const Job::Row& row = job.rows[i];
+    builder.add_row(row.token, row.position, row.kv, row.offset);
+  }
+  builder.show(visible_ranges(job));
+  return static_cast<std::int32_t>(job.step_rows);
+}
+
+ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
+  if (job.failure.has_value()) {
+    return Activation::kGone;
+  }
+  if (job.active) {
+    return job.finished() ? Activation::kWaiting : Activation::kActive;
+  }
+  if (job.pending > 0) {
+    return Activation::kWaiting;
+  }
+  if (const Activation context = gather_context(job); context != Activation::kActive) {
+    return context;
+  }
+  if (const Activation outputs = gather_outputs(job); outputs != Activation::kActive) {
+    return outputs;
+  }
+  list_rows(job);
+  job.active = true;
+  job.began = Clock::now();
+  return job.rows.empty() ? Activation::kWaiting : Activation::kActive;
+}
+
+// Asks for an entry this job needs; kActive when it is attached already.
+ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex entry) {
+  Want want;
+  want.version = job.version;
+  want.entry = entry;
+  want.private_kv = job.private_kv;
+  want.background = job.background;
+  want.owner = job.self;
+  want.ready = [weak = job.self, entry](Result<kv::ModulePin> result) {
+    const std::shared_ptr<Job> waiting = weak.lock();
+    if (waiting == nullptr) {
+      return;
+    }
+    --waiting->pending;
+    if (!result.ok()) {
+      waiting->failure = result.error();
+    } else if (Part* part = waiting->find_part(entry); part != nullptr) {
+      Job::attach(*part, std::move(*result));
+    }
+  };
+  std::optional<kv::ModulePin> pin = acquire(std::move(want));
+  if (!pin.has_value()) {
+    ++job.pending;
+    return Activation::kWaiting;
+  }
+  Part* part = job.find_part(entry);
+  assert(part != nullptr);
+  Job::attach(*part, std::move(*pin));
+  return Activation::kActive;
+}
+
+ModuleEncoder::Activation ModuleEncoder::gather_context(Job& job) {
+  if (job.context.empty()) {
+    for (const pml::ContextRef& ref : job.encoding().context) {
+      Part part;
+      part.entry = ref.entry;
+      part.limit = ref.limit;
+      job.context.push_back(std::move(part));
+    }
+  }
+  for (Part& part : job.context) {
+    if (!part.pin) {
+      want_for_job(job, part.entry);
+    }
+  }
+  return job.pending > 0 ? Activation::kWaiting : Activation::kActive;
+}
+
+// Memory for what this job computes. Entries of the pass that are resident already are read instead.
+ModuleEncoder::Activation ModuleEncoder::gather_outputs(Job& job) {
+  std::vector<Part> known = std::move(job.outputs);  // what other jobs computed for this one
+  job.outputs.clear();
+  std::int32_t scratch_tokens = 0;
+  for (const pml::EntryIndex entry : job.encoding().entries) {
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](const Part& part) { return part.entry == entry && part.pin; });
+    if (found != known.end()) {
+      job.outputs.push_back(std::move(*found));
+      continue;
+    }
+    Result<Part> part = make_output(job, entry);
+    if (!part.ok()) {
+      job.outputs.clear();  // what was reserved on the way is given back
+      return cannot_reserve(job, entry, part.error());
+    }
+    if (part->is_new && !job.keeps_placeholders()) {
+      part->placeholder_offset = scratch_tokens;
+      scratch_tokens += placeholder_count(job.module_of(entry));
+    }
+    job.outputs.push_back(std::move(*part));
+  }
+  if (scratch_tokens == 0) {
+    return Activation::kActive;
+  }
+  Result<kv::ModulePin> scratch = pool_.create_private(scratch_tokens, 0);
+  if (!scratch.ok()) {
+    job.outputs.clear();
+    return cannot_reserve(job, job.encoding().entries.front(), scratch.error());
+  }
+  job.scratch = std::move(*scratch);
+  for (Part& part : job.outputs) {
+    if (part.is_new) {
+      part.placeholders = {job.scratch.kv().data, scratch_tokens};
+    }
+  }
+  return Activation::kActive;
+}
+
+// One entry of the pass: pinned where it is resident, else with fresh memory.
+Result<ModuleEncoder::Part> ModuleEncoder::make_output(const Job& job, pml::EntryIndex entry) {
+  const pml::Module& module = job.module_of(entry);
+  const kv::ModuleKey& key = job.version->keys[static_cast<std::size_t>(entry)];
+  const bool shared = job.private_kv == nullptr && module.cache;
+  Part part;
+  part.entry = entry;
+  if (std::optional<kv::ModulePin> pin = shared ? pool_.pin(key) : std::nullopt) {
+    Job::attach(part, std::move(*pin));
+    return part;
+  }
+  part.is_new = true;
+  const std::int32_t kept = kept_tokens(job.schema(), entry);
+  if (kept == 0) {
+    return part;
+  }
+  const std::int32_t tokens = module.token_count();
+  // KV that no registered schema uses (any more) is for this job's waiters alone.
+  const std::optional<kv::Retention> retention = shared ? retention_(key) : std::nullopt;
+  Result<kv::ModulePin> pin = retention.has_value() ? pool_.create(key, tokens, kept - tokens, *retention)
+                                                    : pool_.create_private(tokens, kept - tokens);
+  if (!pin.ok()) {
+    return pin.error();
+  }
+  Job::attach(part, std::move(*pin));
+  return part;
+}
+
+ModuleEncoder::Activation ModuleEncoder::cannot_reserve(Job& job, pml::EntryIndex entry, const Error& error) {
+  if (error.code == ErrorCode::kConflict) {  // another schema's job is computing it right now
+    Part wanted;
+    wanted.entry = entry;
+    job.outputs.push_back(std::move(wanted));
+    return want_for_job(job, entry);
+  }
+  if (error.code == ErrorCode::kTooLargeForCache) {
+    job.failure = error;
+    return Activation::kGone;
+  }
+  return Activation::kNoMemory;
+}
+
+// The pass's new tokens in position order, each with the place its K and V go to.
+void ModuleEncoder::list_rows(Job& job) {
+  for (const Part& part : job.outputs) {
+    if (!part.is_new) {
+      continue;
+    }
+    const pml::Module& module = job.module_of(part.entry);
+    std::int32_t offset = 0;
+    for (const pml::TokenRun& run : module.text) {
+      for (std::size_t i = 0; i < run.tokens.size(); ++i) {
+        job.rows.push_back({run.tokens[i], run.start + static_cast<std::int32_t>(i), part.text, offset++});
+      }
+    }
+    offset = part.placeholder_offset;
+    for (const pml::Parameter& parameter : module.parameters) {
+      for (std::size_t i = 0; i < parameter.placeholder.size(); ++i) {
+        job.rows.push_back(
+            {parameter.placeholder[i], parameter.start + static_cast<std::int32_t>(i), part.placeholders, offset++});
+      }
+    }
+  }
+  std::sort(job.rows.begin(), job.rows.end(),
+            [](const Job::Row& a, const Job::Row& b) { return a.position < b.position; });
+}
+
+// All KV in memory that the pass's next rows may see: context, entries that were resident, and its own earlier chunks.
+std::vector<PlacedRange> ModuleEncoder::visible_ranges(const Job& job) {
+  std::vector<PlacedRange> ranges;
+  const auto add = [&](const model::KvArray& kv, std::int32_t offset, std::int32_t start, std::int32_t count,
+                       std::int32_t limit) {
+    count = std::min(count, limit - start);
+    if (count > 0) {
+      ranges.push_back({kv, offset, count, start});
+    }
+  };
+  const auto add_part = [&](const Part& part, std::int32_t limit, bool placeholders) {
+    const pml::Module& module = job.module_of(part.entry);
+    std::int32_t offset = 0;
+    for (const pml::TokenRun& run : module.text) {
+      const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
+      add(part.text, offset, run.start, count, limit);
+      offset += count;
+    }
+    offset = part.placeholder_offset;
+    for (const pml::Parameter& parameter : module.parameters) {
+      if (placeholders) {
+        add(part.placeholders, offset, parameter.start, parameter.length, limit);
+      }
+      offset += parameter.length;
+    }
+  };
+  const std::vector<pml::ContextRef>& refs = job.encoding().context;
+  for (std::size_t i = 0; i < job.context.size(); ++i) {
+    add_part(job.context[i], job.context[i].limit, refs[i].placeholders);
+  }
+  constexpr std::int32_t kAll = std::numeric_limits<std::int32_t>::max();
+  const std::int32_t next = job.done_rows < job.rows.size() ? job.rows[job.done_rows].position : kAll;
+  for (const Part& part : job.outputs) {
+    add_part(part, part.is_new ? next : kAll, part.is_new || job.keeps_placeholders());
+  }
+  return ranges;
+}
+
+void ModuleEncoder::step_done() {
+  for (const std::shared_ptr<Job>& job : in_step_) {
+    job->done_rows += job->step_rows;
+  }
+  in_step_.clear();
+}
+
+bool ModuleEncoder::settle() {
+  std::vector<std::shared_ptr<Job>> ended;
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    if ((*it)->failure.has_value() || (*it)->finished()) {
+      ended.push_back(*it);
+      it = jobs_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  for (const std::shared_ptr<Job>& job : ended) {
+    if (job->failure.has_value()) {
+      fail(*job, *job->failure);
+    } else {
+      finish(*job);
+    }
+  }
+  one_at_a_time_ = one_at_a_time_ && !jobs_.empty();
+  return !ended.empty();
+}
+
+void ModuleEncoder::finish(Job& job) {
+  for (Part& part : job.outputs) {
+    if (!part.is_new) {
+      continue;
+    }
+    if (part.pin) {
+      pool_.publish(part.pin);  // nothing for private KV
+    }
+    if (job.private_kv != nullptr) {
+      job.private_kv->entries[part.entry] = part.pin ? part.pin.duplicate() : kv::ModulePin();
+    }
+    metrics_.module_encodes().add();
+  }
+  metrics_.module_encode().observe(std::chrono::duration<double>(Clock::now() - job.began).count());
+  for (Job::Waiter& waiter : job.waiters) {
+    if (waiter.owner.expired()) {
+      continue;
+    }
+    // A waiter of another schema joined a job of one entry: that entry is what it waits for.
+    Part* part = job.find_part(waiter.entry);
+    if (job.encoding().entries.size() == 1) {
+      part = &job.outputs.front();
+    }
+    assert(part != nullptr);
+    waiter.ready(part->pin ? part->pin.duplicate() : kv::ModulePin());
+  }
+}
+
+void ModuleEncoder::fail(Job& job, const Error& error) {
+  for (Job::Waiter& waiter : job.waiters) {
+    if (!waiter.owner.expired()) {
+      waiter.ready(error);
+    }
+  }
+}
+
+void ModuleEncoder::step_failed(const Error& error) {
+  if (in_step_.size() == 1) {
+    in_step_.front()->failure = error;
+  } else {
+    one_at_a_time_ = true;
+  }
+  in_step_.clear();
+}
+
+void ModuleEncoder::step_abandoned() { in_step_.clear(); }
+
+// Work whose last waiter has gone is not done: a cancelled request leaves nothing behind that would delay others.
+void ModuleEncoder::drop_unwanted() {
+  std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) {
+    return std::all_of(job->waiters.begin(), job->waiters.end(),
+                       [](const Job::Waiter& waiter) { return waiter.owner.expired(); });
+  });
+}
+
+bool ModuleEncoder::has_foreground_work() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const std::shared_ptr<Job>& job) { return !job->background; });
+}
+
+void ModuleEncoder::fail_starved() {
+  // Registrations in line may hold what a request's module needs: they take it up again later.
+  bool released = false;
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    if (has_foreground_work() && job->background && !job->active && job->pending == 0 && !job->context.empty()) {
+      job->context.clear();
+      released = true;
+    }
+  }
+  if (released) {
+    return;
+  }
+  for (const bool background : {false, true}) {
+    for (const std::shared_ptr<Job>& job : jobs_) {
+      if (job->background == background && !job->active && job->pending == 0) {
+        job->failure = make_error(ErrorCode::kTooLargeForCache,
+                                  "module '" + job->module_of(job->encoding().entries.front()).path +
+                                      "' and what it attends to do not fit the KV budget beside what is pinned; raise "
+                                      "--kv-device-bytes or unpin modules");
+        return;
+      }
+    }
+  }
+}
+
+void ModuleEncoder::fail_all(const Error& error) {
+  for (const std::shared_ptr<Job>& job : jobs_) {
+    job->failure = error;
+  }
+  settle();
+}
+
+}  // namespace promptcached::engine

@@ -1,0 +1,103 @@
+// ModuleEncoder: computes modules' KV, as background work in the engine's steps.
+//
+// A module that is asked for and not resident becomes an encode job: one forward pass over its tokens (schema.h,
+// EncodingPass), in chunks, beside whatever else runs. However many ask, it is encoded once. What a job attends to
+// (root text, ancestors, a scaffold's earlier members) is pinned first, and encoded first where it is missing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/metrics.h"
+#include "core/base/status.h"
+#include "core/engine/batch_builder.h"
+#include "core/engine/generate_request.h"
+#include "core/engine/schema_version.h"
+#include "core/kv/module_pool.h"
+
+namespace promptcached::engine {
+
+// KV that one request alone computes and reads (`cache: bypass`). Freed with the request.
+struct PrivateKv {
+  std::map<pml::EntryIndex, kv::ModulePin> entries;
+};
+
+class ModuleEncoder {
+ public:
+  // How long a key's KV is to be kept; nullopt when no registered schema uses it any more, so that it is not kept.
+  using RetentionLookup = std::function<std::optional<kv::Retention>(const kv::ModuleKey&)>;
+  // Called on the engine thread when the entry is there, or cannot be.
+  using Ready = std::function<void(Result<kv::ModulePin>)>;
+
+  struct Want {
+    std::shared_ptr<const SchemaVersion> version;
+    pml::EntryIndex entry = 0;
+    std::shared_ptr<PrivateKv> private_kv;  // null: shared through the pool
+    bool background = false;                // registration: yields to requests
+    std::weak_ptr<void> owner;              // once it is gone nobody waits for this any more
+    Ready ready;
+  };
+
+  ModuleEncoder(kv::ModulePool& pool, Metrics& metrics, RetentionLookup retention);
+  ~ModuleEncoder();
+
+  // A pin at once when the entry is resident; else nullopt, and `want.ready` is called in a later step.
+  std::optional<kv::ModulePin> acquire(Want want);
+
+  // Adds up to `rows` rows of jobs to the batch being built; background jobs get at most `background_rows` of them.
+  void fill(BatchBuilder& builder, std::int32_t rows, std::int32_t background_rows);
+  // The batch ran.
+  void step_done();
+  // The batch failed: its job fails with `error`; of several jobs each is run alone from now on, to find the one at
+  // fault.
+  void step_failed(const Error& error);
+  // The batch is not run after all.
+  void step_abandoned();
+  // Publishes finished jobs and tells waiters, of failures too. Returns whether there were any.
+  bool settle();
+
+  bool has_work() const { return !jobs_.empty(); }
+  bool has_foreground_work() const;
+  // The first job in line needs memory that is pinned or in use. While that holds, nothing new should take memory.
+  bool starved() const { return starved_; }
+  bool foreground_starved() const { return starved_ && has_foreground_work(); }
+  // Gives up on the job that starves, when nothing will ever free memory for it.
+  void fail_starved();
+  void fail_all(const Error& error);
+
+ private:
+  struct Part;
+  struct Job;
+  enum class Activation { kActive, kWaiting, kNoMemory, kGone };
+
+  std::shared_ptr<Job> find_job(const Want& want) const;
+  std::shared_ptr<Job> add_job(const Want& want);
+  static std::int32_t add_rows(BatchBuilder& builder, Job& job, std::int32_t budget);
+  Activation activate(Job& job);
+  Activation gather_context(Job& job);
+  Activation gather_outputs(Job& job);
+  Result<Part> make_output(const Job& job, pml::EntryIndex entry);
+  Activation cannot_reserve(Job& job, pml::EntryIndex entry, const Error& error);
+  Activation want_for_job(Job& job, pml::EntryIndex entry);
+  static void list_rows(Job& job);
+  static std::vector<PlacedRange> visible_ranges(const Job& job);
+  void finish(Job& job);
+  void fail(Job& job, const Error& error);
+  void drop_unwanted();
+
+  kv::ModulePool& pool_;
+  Metrics& metrics_;
+  RetentionLookup retention_;
+  std::list<std::shared_ptr<Job>> jobs_;  // in line; foreground ones are served first
+  std::vector<std::shared_ptr<Job>> in_step_;
+  bool starved_ = false;
+  bool one_at_a_time_ = false;  // after a failed batch of several jobs
+};
+
+}  // namespace promptcached::engine

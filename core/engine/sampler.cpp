@@ -1,0 +1,202 @@
+#include "core/engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+
+namespace promptcached::engine {
+namespace {
+
+constexpr float kGreedyTemperature = 1e-4F;
+
+// Vigna's SplitMix64: a 64-bit value well mixed from a counter.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+// In [0, 1), from the seed and the number of the draw.
+double uniform(std::uint64_t seed, std::uint64_t draw) {
+  return static_cast<double>(mix(mix(seed) + draw) >> 11) * 0x1.0p-53;
+}
+
+struct Candidate {
+  TokenId token;
+  float logit;
+};
+
+bool better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+double log_sum_exp(std::span<const float> logits, float highest) {
+  double sum = 0;
+  for (const float logit : logits) {
+    sum += std::exp(static_cast<double>(logit - highest));
+  }
+  return static_cast<double>(highest) + std::log(sum);
+}
+
+// The `count` best tokens, best first.
+std::vector<Candidate> best(std::span<const float> logits, std::size_t count) {
+  std::vector<Candidate> all(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    all[i] = {static_cast<TokenId>(i), logits[i]};
+  }
+  count = std::min(count, all.size());
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(), better);
+  all.resize(count);
+  return all;
+}
+
+// The best tokens whose probabilities sum to at least `top_p` of all; few are needed as a rule, so the sorted part grows
+// until it is enough.
+std::vector<Candidate> nucleus(std::span<const float> logits, float top_p) {
+  const float highest = *std::max_element(logits.begin(), logits.end());
+  const double total = log_sum_exp(logits, highest);
+  for (std::size_t count = 64;; count *= 8) {
+    std::vector<Candidate> candidates = best(logits, count);
+    double mass = 0;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      mass += std::exp(static_cast<double>(candidates[i].logit) - total);
+      if (mass >= static_cast<double>(top_p)) {
+        candidates.resize(i + 1);
+        return candidates;
+      }
+    }
+    if (candidates.size() == logits.size()) {
+      return candidates;
+    }
+  }
+}
+
+TokenId pick(const std::vector<Candidate>& candidates, double u) {
+  const float highest =
+      std::max_element(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+        return a.logit < b.logit;
+      })->logit;
+  double total = 0;
+  for (const Candidate& candidate : candidates) {
+    total += std::exp(static_cast<double>(candidate.logit - highest));
+  }
+  double left = u * total;
+  for (const Candidate& candidate : candidates) {
+    left -= std::exp(static_cast<double>(candidate.logit - highest));
+    if (left < 0) {
+      return candidate.token;
+    }
+  }
+  // Rounding: the last one that has any probability.
+  for (auto last = candidates.rbegin(); last != candidates.rend(); ++last) {
+    if (last->logit > -std::numeric_limits<float>::infinity()) {
+      return last->token;
+    }
+  }
+  return candidates.front().token;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt, std::int32_t top_logprobs)
+    : options_(options), top_logprobs_(top_logprobs) {
+  seed_ = options.seed.has_value() ? *options.seed
+                                   : (static_cast<std::uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
+  if (options_.repetition_penalty != 1.0F) {
+    prompt_tokens_.assign(prompt.begin(), prompt.end());
+    std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
+    prompt_tokens_.erase(std::unique(prompt_tokens_.begin(), prompt_tokens_.end()), prompt_tokens_.end());
+  }
+}
+
+Result<SampledToken> Sampler::sample(std::span<const float> logits) {
+  const float highest = *std::max_element(logits.begin(), logits.end());
+  const double total = log_sum_exp(logits, highest);
+  if (!std::isfinite(total)) {
+    return make_error(ErrorCode::kInternal, "the model gave logits that are not numbers");
+  }
+  SampledToken result;
+  const bool plain = options_.logit_bias.empty() && options_.repetition_penalty == 1.0F &&
+                     options_.presence_penalty == 0.0F && options_.frequency_penalty == 0.0F;
+  if (plain && options_.temperature < kGreedyTemperature) {
+    result.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  } else {
+    std::vector<float> adjusted(logits.begin(), logits.end());
+    adjust(adjusted);
+    result.token = draw(adjusted);
+  }
+  result.logprob = static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(result.token)]) - total);
+  if (top_logprobs_ > 0) {
+    for (const Candidate& candidate : best(logits, static_cast<std::size_t>(top_logprobs_))) {
+      result.top.emplace_back(candidate.token, static_cast<float>(static_cast<double>(candidate.logit) - total));
+    }
+  }
+  ++generated_[result.token];
+  ++drawn_;
+  return result;
+}
+
+void Sampler::adjust(std::vector<float>& logits) const {
+  const auto penalise = [&](TokenId token) {
+    float& logit = logits[static_cast<std::size_t>(token)];
+    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+  };
+  if (options_.repetition_penalty != 1.0F) {
+    for (const TokenId token : prompt_tokens_) {
+      penalise(token);
+    }
+    for (const auto& [token, count] : generated_) {
+      if (!std::binary_search(prompt_tokens_.begin(), prompt_tokens_.end(), token)) {
+        penalise(token);
+      }
+    }
+  }
+  for (const auto& [token, count] : generated_) {
+    logits[static_cast<std::size_t>(token)] -=
+        options_.presence_penalty + options_.frequency_penalty * static_cast<float>(count);
+  }
+  for (const auto& [token, bias] : options_.logit_bias) {
+    if (static_cast<std::size_t>(token) < logits.size()) {
+      logits[static_cast<std::size_t>(token)] += bias;
+    }
+  }
+}
+
+TokenId Sampler::draw(std::vector<float>& logits) {
+  if (options_.temperature < kGreedyTemperature) {
+    return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+  for (float& logit : logits) {
+    logit /= options_.temperature;
+  }
+  std::vector<Candidate> candidates;
+  if (options_.top_k > 0) {
+    candidates = best(logits, static_cast<std::size_t>(options_.top_k));
+    if (options_.top_p < 1.0F) {
+      std::vector<float> kept(candidates.size());
+      std::transform(candidates.begin(), candidates.end(), kept.begin(), [](const Candidate& c) { return c.logit; });
+      candidates.resize(nucleus(kept, options_.top_p).size());
+    }
+  } else if (options_.top_p < 1.0F) {
+    candidates = nucleus(logits, options_.top_p);
+  } else {
+    candidates.reserve(logits.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      candidates.push_back({static_cast<TokenId>(i), logits[i]});
+    }
+  }
+  if (options_.min_p > 0.0F) {
+    const float highest = std::max_element(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+                            return a.logit < b.logit;
+                          })->logit;
+    const float floor = highest + std::log(options_.min_p);
+    std::erase_if(candidates, [floor](const Candidate& candidate) { return candidate.logit < floor; });
+  }
+  return pick(candidates, uniform(seed_, drawn_));
+}
+
+}  // namespace promptcached::engine

@@ -1,0 +1,419 @@
+#include "core/engine/schema_store.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/nearest_name.h"
+
+namespace promptcached::engine {
+namespace {
+
+kv::Retention to_kv(const pml::RetentionPolicy& policy) {
+  kv::Retention retention;
+  retention.pin = policy.pin;
+  retention.priority = policy.priority;
+  if (policy.ttl_seconds.has_value()) {
+    retention.ttl = std::chrono::duration<double>(*policy.ttl_seconds);
+  }
+  return retention;
+}
+
+// The longer of two: what several schemas share is kept as long as any of them asks.
+kv::Retention longer(const kv::Retention& a, const kv::Retention& b) {
+  kv::Retention both;
+  both.pin = a.pin || b.pin;
+  both.priority = std::max(a.priority, b.priority);
+  if (a.ttl.has_value() && b.ttl.has_value()) {
+    both.ttl = std::max(*a.ttl, *b.ttl);
+  }
+  return both;
+}
+
+void apply(pml::RetentionPolicy& policy, const RetentionPatch& patch) {
+  policy.pin = patch.pin.value_or(policy.pin);
+  policy.ttl_seconds = patch.ttl_seconds.value_or(policy.ttl_seconds);
+  policy.priority = patch.priority.value_or(policy.priority);
+}
+
+const pml::Module& module_of(const pml::Schema& schema, pml::EntryIndex entry) {
+  const pml::ModuleIndex module = schema.entries[static_cast<std::size_t>(entry)].module;
+  return schema.modules[static_cast<std::size_t>(module)];
+}
+
+}  // namespace
+
+std::string_view to_string(SchemaState state) {
+  switch (state) {
+    case SchemaState::kEncoding:
+      return "encoding";
+    case SchemaState::kReady:
+      return "ready";
+    case SchemaState::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+SchemaStore::SchemaStore(kv::ModulePool& pool, const pml::ModelText& text, KvIdentity identity,
+                         const pml::Limits& limits, Encode encode)
+    : pool_(pool), text_(text), identity_(std::move(identity)), limits_(limits), encode_(std::move(encode)) {}
+
+Result<std::shared_ptr<SchemaVersion>> SchemaStore::compile(std::string_view source) const {
+  Result<std::shared_ptr<const pml::Schema>> schema = pml::compile_schema(source, text_, limits_);
+  if (!schema.ok()) {
+    return schema.error();
+  }
+  auto version = std::make_shared<SchemaVersion>();
+  version->schema = *schema;
+  version->keys = module_keys(**schema, identity_);
+  return version;
+}
+
+Result<RegisterOutcome> SchemaStore::register_schema(std::string_view source, const RegisterOptions& options) {
+  Result<std::shared_ptr<SchemaVersion>> version = compile(source);
+  if (!version.ok()) {
+    return version.error();
+  }
+  const std::string& name = (*version)->schema->name;
+  if (options.required_name.has_value() && *options.required_name != name) {
+    return make_error(ErrorCode::kConflict,
+                      "the schema's name is '" + name + "', but the address says '" + *options.required_name + "'");
+  }
+  auto holding = std::make_shared<Holding>();
+  holding->version = *version;
+  for (const pml::Module& module : (*version)->schema->modules) {
+    holding->modules.push_back(module.retention);
+  }
+  holding->schema = (*version)->schema->retention;
+  apply_options(*holding, options);
+
+  RegisterOutcome outcome;
+  std::shared_ptr<Pending> pending;
+  bool is_mine = false;
+  {
+    const std::lock_guard lock(mutex_);
+    Record& record = records_[name];
+    outcome.created = record.current == nullptr && record.pending == nullptr;
+    if (options.only_if_new && !outcome.created) {
+      return make_error(ErrorCode::kPreconditionFailed, "a schema named '" + name + "' is registered already");
+    }
+    const auto is_same = [&](const Holding& other) {
+      return other.version->schema->version == (*version)->schema->version;
+    };
+    if (record.pending == nullptr && record.current != nullptr && !record.failure && is_same(*record.current)) {
+      apply_options(*record.current, options);
+      apply_retention(*record.current);
+      outcome.unchanged = true;
+      outcome.status = status_of(record);
+      return outcome;
+    }
+    pending = record.pending;
+    if (pending == nullptr || !is_same(*pending->holding)) {
+      if (pending != nullptr) {
+        let_go(*pending->holding);
+      }
+      pending = std::make_shared<Pending>();
+      pending->holding = holding;
+      pending->keep_failure = !options.wait;
+      record.pending = pending;
+      record.failure.reset();
+      hold(*holding);
+      is_mine = true;
+    }
+    outcome.status = describe(*pending->holding);
+    outcome.status.state = SchemaState::kEncoding;
+  }
+  if (is_mine) {
+    encode_(holding->version, [this, name, pending](const Status& done) { ended(name, pending, done); });
+  }
+  if (!options.wait) {
+    return outcome;
+  }
+  if (const Status done = pending->done.get(); !done.ok()) {
+    return done.error();
+  }
+  Result<SchemaStatus> now = status(name);
+  if (!now.ok()) {
+    return now.error();
+  }
+  outcome.status = std::move(*now);
+  return outcome;
+}
+
+void SchemaStore::apply_options(Holding& holding, const RegisterOptions& options) {
+  RetentionPatch patch;
+  patch.pin = options.pin;
+  if (options.ttl_seconds.has_value()) {
+    patch.ttl_seconds = options.ttl_seconds;
+  }
+  apply(holding.schema, patch);
+  for (pml::RetentionPolicy& policy : holding.modules) {
+    apply(policy, patch);
+  }
+}
+
+// A registration has ended. One that was overtaken by a newer one, or deleted, changes nothing any more.
+void SchemaStore::ended(const std::string& name, const std::shared_ptr<Pending>& pending, const Status& status) {
+  Status answer = status;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find(name);
+    if (found == records_.end() || found->second.pending != pending) {
+      if (status.ok()) {
+        answer = make_error(ErrorCode::kConflict, "schema '" + name +
+                                                      "' was replaced or deleted while this registration was being "
+                                                      "encoded");
+      }
+    } else if (Record& record = found->second; status.ok()) {
+      record.encode_ms =
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - pending->began).count();
+      if (record.current != nullptr) {
+        let_go(*record.current);
+      }
+      record.current = pending->holding;
+      record.pending = nullptr;
+    } else {
+      let_go(*pending->holding);
+      record.pending = nullptr;
+      if (record.current == nullptr && !pending->keep_failure) {
+        records_.erase(found);
+      } else if (record.current == nullptr) {
+        record.failure = status.error();
+        record.current = pending->holding;  // to be looked at; find() refuses it
+        hold(*record.current);
+      }
+    }
+  }
+  pending->promise.set_value(answer);
+}
+
+Result<SchemaStatus> SchemaStore::dry_run(std::string_view source) {
+  Result<std::shared_ptr<SchemaVersion>> version = compile(source);
+  if (!version.ok()) {
+    return version.error();
+  }
+  Holding holding;
+  holding.version = *version;
+  for (const pml::Module& module : (*version)->schema->modules) {
+    holding.modules.push_back(module.retention);
+  }
+  holding.schema = (*version)->schema->retention;
+  const std::lock_guard lock(mutex_);
+  return describe(holding);
+}
+
+Error SchemaStore::unknown(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const auto& [other, record] : records_) {
+    known.push_back(other);
+  }
+  return make_error(ErrorCode::kUnknownSchema,
+                    "no schema named '" + std::string(name) + "' is registered" + did_you_mean(name, known));
+}
+
+Result<std::map<std::string, SchemaStore::Record, std::less<>>::const_iterator> SchemaStore::locate(
+    std::string_view name) const {
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    return unknown(name);
+  }
+  return found;
+}
+
+Result<std::shared_ptr<const SchemaVersion>> SchemaStore::find(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(name);
+  if (!found.ok()) {
+    return found.error();
+  }
+  const Record& record = (*found)->second;
+  if (record.failure.has_value()) {
+    Error error = *record.failure;
+    error.message = "schema '" + std::string(name) + "' could not be encoded: " + error.message;
+    return error;
+  }
+  // A new schema can be used while its modules are still being encoded: what is missing is encoded for the request.
+  return record.current != nullptr ? record.current->version : record.pending->holding->version;
+}
+
+Result<SchemaStatus> SchemaStore::status(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(name);
+  if (!found.ok()) {
+    return found.error();
+  }
+  return status_of((*found)->second);
+}
+
+std::vector<SchemaStatus> SchemaStore::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SchemaStatus> all;
+  for (const auto& [name, record] : records_) {
+    all.push_back(status_of(record));
+  }
+  return all;
+}
+
+Status SchemaStore::remove(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = records_.find(name);
+  if (found == records_.end()) {
+    return unknown(name);
+  }
+  for (const Holding* holding : {found->second.current.get(),
+                                 found->second.pending == nullptr ? nullptr : found->second.pending->holding.get()}) {
+    if (holding != nullptr) {
+      let_go(*holding);
+    }
+  }
+  records_.erase(found);
+  return {};
+}
+
+Result<SchemaStatus> SchemaStore::patch(std::string_view name, const RetentionPatch& schema,
+                                        const std::vector<std::pair<std::string, RetentionPatch>>& modules) {
+  const std::lock_guard lock(mutex_);
+  const auto found = locate(name);
+  if (!found.ok()) {
+    return found.error();
+  }
+  const Record& record = (*found)->second;
+  Holding& holding = record.current != nullptr ? *record.current : *record.pending->holding;
+  const pml::Schema& layout = *holding.version->schema;
+  for (const auto& [path, patch] : modules) {
+    if (pml::find_module(layout, path) == nullptr) {
+      std::vector<std::string> known;
+      for (const pml::Module& module : layout.modules) {
+        known.push_back(module.path);
+      }
+      return make_error(
+          ErrorCode::kUnknownModule,
+          "schema '" + std::string(name) + "' has no module '" + path + "'" + did_you_mean(path, known), "modules");
+    }
+  }
+  apply(holding.schema, schema);
+  for (pml::RetentionPolicy& policy : holding.modules) {
+    apply(policy, schema);
+  }
+  for (const auto& [path, patch] : modules) {
+    apply(holding.modules[static_cast<std::size_t>(pml::find_module(layout, path) - layout.modules.data())], patch);
+  }
+  apply_retention(holding);
+  return status_of(record);
+}
+
+std::vector<std::string> SchemaStore::users(const kv::ModuleKey& key) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  const auto found = users_.find(key);
+  if (found == users_.end()) {
+    return names;
+  }
+  for (const auto& [holding, index] : found->second) {
+    const pml::Schema& schema = *holding->version->schema;
+    const int scaffold = schema.entries[static_cast<std::size_t>(index)].scaffold;
+    std::string name = schema.name + "/" + module_of(schema, index).path;
+    if (scaffold >= 0) {
+      name += " (scaffold " + std::to_string(scaffold + 1) + ")";
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::optional<kv::Retention> SchemaStore::retention(const kv::ModuleKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return retention_locked(key);
+}
+
+std::optional<kv::Retention> SchemaStore::retention_locked(const kv::ModuleKey& key) const {
+  const auto found = users_.find(key);
+  if (found == users_.end()) {
+    return std::nullopt;
+  }
+  std::optional<kv::Retention> longest;
+  for (const auto& [holding, index] : found->second) {
+    const pml::ModuleIndex module = holding->version->schema->entries[static_cast<std::size_t>(index)].module;
+    const kv::Retention wanted = to_kv(holding->modules[static_cast<std::size_t>(module)]);
+    longest = longest.has_value() ? longer(*longest, wanted) : wanted;
+  }
+  return longest;
+}
+
+std::size_t SchemaStore::size() const {
+  const std::lock_guard lock(mutex_);
+  return records_.size();
+}
+
+void SchemaStore::hold(const Holding& holding) {
+  const std::vector<kv::ModuleKey>& keys = holding.version->keys;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    users_[keys[i]].emplace_back(&holding, static_cast<pml::EntryIndex>(i));
+  }
+  apply_retention(holding);
+}
+
+// KV that no schema uses any more leaves the pool, with its last pin when requests in flight still read it.
+void SchemaStore::let_go(const Holding& holding) {
+  for (const kv::ModuleKey& key : holding.version->keys) {
+    const auto found = users_.find(key);
+    if (found == users_.end()) {
+      continue;
+    }
+    std::erase_if(found->second, [&holding](const User& user) { return user.first == &holding; });
+    if (found->second.empty()) {
+      users_.erase(found);
+      pool_.remove(key);
+    } else {
+      pool_.set_retention(key, *retention_locked(key));
+    }
+  }
+}
+
+void SchemaStore::apply_retention(const Holding& holding) {
+  for (const kv::ModuleKey& key : holding.version->keys) {
+    if (const std::optional<kv::Retention> wanted = retention_locked(key)) {
+      pool_.set_retention(key, *wanted);
+    }
+  }
+}
+
+SchemaStatus SchemaStore::status_of(const Record& record) const {
+  SchemaStatus status = describe(record.current != nullptr ? *record.current : *record.pending->holding);
+  status.state = record.failure.has_value()      ? SchemaState::kFailed
+                 : record.current == nullptr     ? SchemaState::kEncoding
+                                                 : SchemaState::kReady;
+  status.failure = record.failure;
+  status.encode_ms = record.encode_ms;
+  return status;
+}
+
+SchemaStatus SchemaStore::describe(const Holding& holding) const {
+  SchemaStatus status;
+  status.version = holding.version;
+  status.retention = holding.schema;
+  const pml::Schema& schema = *holding.version->schema;
+  const std::size_t token_bytes = pool_.geometry().bytes_per_token();
+  for (std::size_t i = 0; i < schema.entries.size(); ++i) {
+    const pml::Module& module = module_of(schema, static_cast<pml::EntryIndex>(i));
+    const std::size_t bytes = static_cast<std::size_t>(module.token_count()) * token_bytes;
+    status.kv_bytes += bytes;
+    if (i == pml::kRoot || i >= schema.modules.size()) {
+      continue;
+    }
+    ModuleStatus row;
+    row.module = &module;
+    row.kv_bytes = bytes;
+    row.retention = holding.modules[i];
+    row.tier = pool_.contains(holding.version->keys[i]) ? "device" : "none";
+    if (const auto found = users_.find(holding.version->keys[i]); found != users_.end()) {
+      row.shared = std::any_of(found->second.begin(), found->second.end(), [&](const User& user) {
+        return user.first->version->schema->name != schema.name;
+      });
+    }
+    status.modules.push_back(std::move(row));
+  }
+  return status;
+}
+
+}  // namespace promptcached::engine

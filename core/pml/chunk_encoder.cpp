@@ -1,0 +1,105 @@
+#include "core/pml/chunk_encoder.h"
+
+#include <cassert>
+#include <span>
+#include <utility>
+
+namespace promptcached::pml {
+namespace {
+
+// Collects pieces so that neighbouring plain texts become one.
+class PieceJoiner final {
+ public:
+  void add(std::string_view text) {
+    if (text.empty()) {
+      return;
+    }
+    if (pieces_.empty() || !std::holds_alternative<std::string>(pieces_.back())) {
+      pieces_.emplace_back(std::string());
+    }
+    std::get<std::string>(pieces_.back()) += text;
+  }
+
+  void add(const std::vector<TextPiece>& pieces) {
+    for (const TextPiece& piece : pieces) {
+      if (const auto* text = std::get_if<std::string>(&piece)) {
+        add(*text);
+      } else {
+        pieces_.push_back(piece);
+      }
+    }
+  }
+
+  const std::vector<TextPiece>& pieces() const { return pieces_; }
+
+ private:
+  std::vector<TextPiece> pieces_;
+};
+
+}  // namespace
+
+ChunkEncoder::ChunkEncoder(const ModelText& model) : model_(model) {
+  assert(model.tokenizer != nullptr);
+  const std::array<const RoleText*, 3> texts = {&model.roles.system, &model.roles.user, &model.roles.assistant};
+  for (std::size_t role = 0; role < texts.size(); ++role) {
+    role_pieces_[role][0] = model.tokenizer->split_control_tokens(texts[role]->open);
+    role_pieces_[role][1] = model.tokenizer->split_control_tokens(texts[role]->close);
+  }
+  generation_prompt_ = model.tokenizer->split_control_tokens(model.roles.generation_prompt);
+}
+
+const ChunkEncoder::Pieces& ChunkEncoder::pieces_of(const RoleTag& tag) const {
+  return role_pieces_[static_cast<std::size_t>(tag.role)][tag.closing ? 1 : 0];
+}
+
+Result<std::vector<TokenId>> ChunkEncoder::encode(const TextChunk& chunk, const Options& options) const {
+  PieceJoiner joiner;
+  for (const auto& piece : chunk.pieces) {
+    const auto* tag = std::get_if<RoleTag>(&piece);
+    if (tag == nullptr) {
+      joiner.add(std::get<std::string>(piece));
+      continue;
+    }
+    if (tag->role == Role::kSystem && model_.roles.system_unsupported) {
+      return make_error_at(ErrorCode::kInvalidPml, tag->location,
+                           spelling(*tag) + " cannot be used: " + *model_.roles.system_unsupported);
+    }
+    joiner.add(pieces_of(*tag));
+  }
+  if (options.add_generation_prompt) {
+    joiner.add(generation_prompt_);
+  }
+  std::vector<TokenId> tokens;
+  for (const TextPiece& piece : joiner.pieces()) {
+    if (const auto* id = std::get_if<TokenId>(&piece)) {
+      tokens.push_back(*id);
+      continue;
+    }
+    Result<std::vector<TokenId>> text = encode_text(std::get<std::string>(piece), options.allow_special_tokens);
+    if (!text.ok()) {
+      Error error = text.error();
+      error.location = chunk.location;
+      return error;
+    }
+    tokens.insert(tokens.end(), text->begin(), text->end());
+  }
+  return tokens;
+}
+
+Result<std::vector<TokenId>> ChunkEncoder::encode_text(std::string_view text, bool allow_special_tokens) const {
+  if (text.empty()) {
+    return std::vector<TokenId>{};
+  }
+  return model_.tokenizer->encode(text, allow_special_tokens);
+}
+
+std::optional<std::string> ChunkEncoder::spelled_control_token(std::string_view text) const {
+  for (const TextPiece& piece : model_.tokenizer->split_control_tokens(text)) {
+    if (const auto* id = std::get_if<TokenId>(&piece)) {
+      return model_.tokenizer->decode(std::span(id, 1), /*skip_special=*/false);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace promptcached::pml

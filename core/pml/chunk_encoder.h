@@ -1,0 +1,46 @@
+// ChunkEncoder: a text chunk to token ids.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/pml/chunks.h"
+#include "core/pml/schema.h"
+
+namespace promptcached::pml {
+
+// Role texts are the only source of control tokens: their control tokens are inserted as ids, and what is plain in them
+// is joined to the text beside it before that is tokenised. BOS is not the encoder's business.
+class ChunkEncoder final {
+ public:
+  // `model` must outlive the encoder.
+  explicit ChunkEncoder(const ModelText& model);
+
+  struct Options {
+    bool allow_special_tokens = false;   // the chunk's own text may spell control tokens
+    bool add_generation_prompt = false;  // the assistant's opening goes behind the chunk
+  };
+
+  // Error kInvalidPml at a <system> tag when the model has no system role.
+  Result<std::vector<TokenId>> encode(const TextChunk& chunk, const Options& options) const;
+
+  // Plain text: an argument, or what fills a slot while its module is encoded.
+  Result<std::vector<TokenId>> encode_text(std::string_view text, bool allow_special_tokens) const;
+
+  // The first control token that `text` spells, as it is spelled; nullopt if there is none.
+  std::optional<std::string> spelled_control_token(std::string_view text) const;
+
+ private:
+  using Pieces = std::vector<TextPiece>;
+  const Pieces& pieces_of(const RoleTag& tag) const;
+
+  const ModelText& model_;
+  std::array<std::array<Pieces, 2>, 3> role_pieces_;  // [role][closing]
+  Pieces generation_prompt_;
+};
+
+}  // namespace promptcached::pml

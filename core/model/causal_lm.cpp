@@ -1,0 +1,115 @@
+#include "core/model/causal_lm.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "core/model/aten.h"
+#include "core/model/batch_check.h"
+#include "core/model/decoder.h"
+#include "core/model/device.h"
+#include "core/model/kv_memory.h"
+#include "core/model/model_config.h"
+#include "core/model/safetensors.h"
+#include "core/model/weights.h"
+
+namespace promptcached::model {
+namespace {
+
+class LoadedModel final : public CausalLm {
+ public:
+  LoadedModel(ModelInfo info, const ModelConfig& config, ModelWeights weights, const Compute& compute)
+      : info_(std::move(info)),
+        memory_(compute.device),
+        decoder_(config, std::move(weights), compute,
+                 compute.device.is_cpu() ? make_cpu_attention() : make_generic_attention()) {}
+
+  const ModelInfo& info() const override { return info_; }
+
+  Logits forward(const ForwardBatch& batch) override {
+    check_batch(batch, info_);
+    const at::InferenceMode inference;
+    flush_denormals();
+    logits_ = decoder_.forward(batch);
+    return {.data = logits_.const_data_ptr<float>(),
+            .rows = static_cast<std::int32_t>(logits_.size(0)),
+            .vocab_size = info_.vocab_size};
+  }
+
+  std::byte* allocate_kv(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void deallocate_kv(std::byte* data, std::size_t /*bytes*/) override { memory_.deallocate(data); }
+  void poison_kv(std::byte* data, std::size_t bytes) override { memory_.poison(data, bytes); }
+  std::size_t free_memory_bytes() const override { return memory_.free_bytes(); }
+
+ private:
+  ModelInfo info_;
+  KvMemory memory_;
+  Decoder decoder_;
+  at::Tensor logits_;  // [rows, vocab], the last forward()'s
+};
+
+std::int64_t usable_positions(const ModelConfig& config, const LoadOptions& options) {
+  std::int64_t positions = config.max_positions;
+  if (options.max_model_len < 0) {
+    throw std::runtime_error("--max-model-len must not be negative");
+  }
+  if (options.max_model_len > 0) {
+    positions = std::min<std::int64_t>(positions, options.max_model_len);
+  }
+  if (config.sliding_window > 0 && positions > config.sliding_window) {
+    throw std::runtime_error((options.directory / "config.json").string() + ": field 'sliding_window' is " +
+                             std::to_string(config.sliding_window) +
+                             ": attention over a sliding window is not supported; --max-model-len " +
+                             std::to_string(config.sliding_window) + " or less makes it unnecessary");
+  }
+  return positions;
+}
+
+ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const Compute& compute) {
+  ModelInfo info;
+  info.architecture = config.architecture->name;
+  info.layers = static_cast<std::int32_t>(config.layers);
+  info.kv_heads = static_cast<std::int32_t>(config.kv_heads);
+  info.head_dim = static_cast<std::int32_t>(config.head_dim);
+  info.vocab_size = static_cast<std::int32_t>(config.vocab_size);
+  info.weights_dtype = dtype_name(compute.weights);
+  info.kv_dtype = dtype_name(compute.kv);
+  info.kv_element_bytes = static_cast<std::int32_t>(c10::elementSize(compute.kv));
+  info.device = compute.device.str();
+  info.parameters = weights.parameters;
+  info.weight_bytes = weights.bytes;
+  info.end_tokens = config.end_tokens;
+  return info;
+}
+
+// Runs `step`, and logs how long it took.
+template <typename Step>
+auto timed(const LoadOptions& options, const std::string& what, Step step) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto result = step();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  if (options.log) {
+    options.log(what + " in " + std::to_string(static_cast<int>(seconds.count() * 1000)) + " ms");
+  }
+  return result;
+}
+
+}  // namespace
+
+std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
+  const at::InferenceMode inference;
+  const ModelConfig config = read_model_config(options.directory);
+  const std::int64_t positions = usable_positions(config, options);
+  const Compute compute = resolve_compute(options);
+  set_threads(options.threads > 0 ? options.threads : physical_cores());
+  const StoredTensors stored = StoredTensors::open(options.directory);
+  std::string digest = timed(options, "hashed the weights", [&] { return fingerprint(config, stored, compute); });
+  ModelWeights weights = timed(options, "loaded the weights", [&] { return load_weights(config, stored, compute); });
+  ModelInfo info = describe(config, weights, compute);
+  info.fingerprint = std::move(digest);
+  info.max_positions = static_cast<std::int32_t>(positions);
+  return std::make_unique<LoadedModel>(std::move(info), config, std::move(weights), compute);
+}
+
+}  // namespace promptcached::model

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/model/aten.h"
+#include "core/model/attention_backend.h"
+
+namespace promptcached::model {
+namespace {
+
+// Scores held at once, in numbers: long queries go through in slices of rows.
+constexpr std::int64_t kScores = std::int64_t{16} << 20U;
+
+double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
+
+AttentionSum attend(const at::Tensor& q,     // [kv_heads, rows, group, head_dim]
+                    const at::Tensor& k,     // [kv_heads, tokens, head_dim]
+                    const at::Tensor& v,     // the same
+                    const at::Tensor& mask)  // [rows, tokens], true where a row may look; undefined: everywhere
+{
+  const std::int64_t kv_heads = q.size(0);
+  const std::int64_t rows = q.size(1);
+  const std::int64_t group = q.size(2);
+  const at::Tensor folded = q.reshape({kv_heads, rows * group, q.size(3)});
+  at::Tensor scores = at::bmm(folded, k.transpose(1, 2)).to(at::kFloat).mul_(scale_of(q));
+  if (mask.defined()) {
+    scores.view({kv_heads, rows, group, k.size(1)})
+        .masked_fill_(mask.logical_not().view({1, rows, 1, k.size(1)}), -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
+  const at::Tensor weights = scores.sub_(lse).exp_().to(v.scalar_type());
+  return {at::bmm(weights, v).to(at::kFloat).view({kv_heads, rows, group, q.size(3)}),
+          lse.view({kv_heads, rows, group})};
+}
+
+// Calls visit(first, count) for slices of `rows` rows of queries that keep the scores within bounds.
+template <typename Visit>
+void for_slices(const at::Tensor& q, std::int64_t rows, std::int64_t tokens, const Visit& visit) {
+  const std::int64_t slice = std::max<std::int64_t>(1, kScores / (q.size(0) * q.size(2) * tokens));
+  for (std::int64_t first = 0; first < rows; first += slice) {
+    visit(first, std::min(slice, rows - first));
+  }
+}
+
+// Merges two partial results over different keys.
+AttentionSum merged(const AttentionSum& a, const AttentionSum& b) {
+  const at::Tensor lse = at::logaddexp(a.lse, b.lse);
+  const at::Tensor a_weight = (a.lse - lse).exp_().unsqueeze(-1);
+  const at::Tensor b_weight = (b.lse - lse).exp_().unsqueeze(-1);
+  return {a.out * a_weight + b.out * b_weight, lse};
+}
+
+class GenericAttention final : public AttentionBackend {
+ public:
+  void begin_self(const NewStates& states, RowRange rows, AttentionSum* sum) const override {
+    const auto narrow = [&](const at::Tensor& x) { return x.narrow(1, rows.begin, rows.size()); };
+    const at::Tensor queries = narrow(states.q).to(at::kFloat);
+    const at::Tensor keys = narrow(states.k).unsqueeze(2).to(at::kFloat);  // [kv_heads, rows, 1, head_dim]
+    const at::Tensor values = narrow(states.v).unsqueeze(2).to(at::kFloat);
+    narrow(sum->lse).copy_((queries * keys).sum(-1).mul_(scale_of(states.q)));
+    narrow(sum->out).copy_(values.expand_as(queries));
+  }
+
+  void begin_causal(const NewStates& states, RowRange rows, AttentionSum* sum) const override {
+    for_slices(states.q, rows.size(), rows.size(), [&](std::int64_t first, std::int64_t count) {
+      const std::int64_t tokens = first + count;
+      const at::Tensor mask = at::ones({count, tokens}, states.q.options().dtype(at::kBool)).tril_(first);
+      const AttentionSum slice = attend(states.q.narrow(1, rows.begin + first, count),
+                                        states.k.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
+                                        states.v.narrow(1, rows.begin, tokens).to(states.q.scalar_type()), mask);
+      sum->out.narrow(1, rows.begin + first, count).copy_(slice.out);
+      sum->lse.narrow(1, rows.begin + first, count).copy_(slice.lse);
+    });
+  }
+
+  void add(const at::Tensor& q, std::span<const StoredKeys> reads, AttentionSum* sum) const override {
+    for (const StoredKeys& read : reads) {
+      add_one(q, read, sum);
+    }
+  }
+
+ private:
+  static void add_one(const at::Tensor& q, const StoredKeys& read, AttentionSum* sum) {
+    const at::Tensor keys = read.k.to(q.scalar_type());
+    const at::Tensor values = read.v.to(q.scalar_type());
+    const RowList& rows = *read.rows;
+    for_slices(
+        q, static_cast<std::int64_t>(rows.rows.size()), keys.size(1), [&](std::int64_t first, std::int64_t count) {
+          const at::Tensor index = rows.index.defined() ? rows.index.narrow(0, first, count) : at::Tensor();
+          const auto pick = [&](const at::Tensor& all) {
+            return index.defined() ? all.index_select(1, index) : all.narrow(1, rows.rows.front() + first, count);
+          };
+          const auto put = [&](const at::Tensor& all, const at::Tensor& some) {
+            if (index.defined()) {
+              all.index_copy_(1, index, some);
+            } else {
+              all.narrow(1, rows.rows.front() + first, count).copy_(some);
+            }
+          };
+          const AttentionSum total = merged({pick(sum->out), pick(sum->lse)}, attend(pick(q), keys, values, {}));
+          put(sum->out, total.out);
+          put(sum->lse, total.lse);
+        });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionBackend> make_generic_attention() { return std::make_unique<GenericAttention>(); }
+
+}  // namespace promptcached::model

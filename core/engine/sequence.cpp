@@ -132,9 +132,10 @@ void Sequence::finish(FinishReason reason) {
   if (generated > 1 && last_token > first_token) {
     done.timing.tokens_per_second = (generated - 1) / std::chrono::duration<double>(last_token - first_token).count();
   }
-  stream->push(std::move(done));
+  // The memory first: whoever has seen the end of a stream finds its KV given back.
   state = SequenceState::kFinished;
   give_back_memory();
+  stream->push(std::move(done));
 }
 
 void Sequence::fail(Error error) {
@@ -142,9 +143,9 @@ void Sequence::fail(Error error) {
     return;
   }
   flush_held(output.finish());
-  stream->push(std::move(error));
   state = SequenceState::kFinished;
   give_back_memory();
+  stream->push(std::move(error));
 }
 
 void Sequence::give_back_memory() {

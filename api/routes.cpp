@@ -1,0 +1,53 @@
+#include "api/routes.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "api/generate_route.h"
+#include "api/ops_routes.h"
+#include "api/schemas_route.h"
+
+namespace promptcached::api {
+namespace {
+
+// docs/api.md describes each; tests compare the two.
+constexpr Route kRoutes[] = {
+    // method, path, label, scope, needs, body, operations, handler
+    {"POST", "/generate", "generate", Scope::kGenerate, Needs::kWork, true, false, generate},
+
+    {"GET", "/schemas", "schemas", Scope::kRead, Needs::kEngine, false, false, list_schemas},
+    {"POST", "/schemas", "schemas", Scope::kWrite, Needs::kWork, true, false, post_schema},
+    {"GET", "/schemas/{name}", "schemas", Scope::kRead, Needs::kEngine, false, false, get_schema},
+    {"PUT", "/schemas/{name}", "schemas", Scope::kWrite, Needs::kWork, true, false, put_schema},
+    {"PATCH", "/schemas/{name}", "schemas", Scope::kWrite, Needs::kWork, true, false, patch_schema},
+    {"DELETE", "/schemas/{name}", "schemas", Scope::kWrite, Needs::kEngine, false, false, delete_schema},
+
+    {"GET", "/healthz", "healthz", Scope::kOpen, Needs::kNothing, false, true, healthz},
+    {"GET", "/readyz", "readyz", Scope::kOpen, Needs::kNothing, false, true, readyz},
+    {"GET", "/metrics", "metrics", Scope::kRead, Needs::kEngine, false, true, metrics},
+    {"GET", "/cache", "cache", Scope::kRead, Needs::kEngine, false, true, get_cache},
+    {"DELETE", "/cache", "cache", Scope::kWrite, Needs::kEngine, false, true, delete_cache},
+};
+
+}  // namespace
+
+const std::string& RouteCall::path_value(std::string_view name) const {
+  const auto found =
+      std::find_if(path_values.begin(), path_values.end(), [&](const auto& value) { return value.first == name; });
+  assert(found != path_values.end());
+  return found->second;
+}
+
+std::span<const Route> routes() { return kRoutes; }
+
+std::vector<std::string> route_labels() {
+  std::vector<std::string> labels;
+  for (const Route& route : kRoutes) {
+    if (std::find(labels.begin(), labels.end(), route.label) == labels.end()) {
+      labels.emplace_back(route.label);
+    }
+  }
+  return labels;
+}
+
+}  // namespace promptcached::api

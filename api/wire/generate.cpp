@@ -1,0 +1,148 @@
+#include "api/wire/generate.h"
+
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "api/json_reader.h"
+#include "api/media_type.h"
+#include "api/query.h"
+
+namespace promptcached::api {
+namespace {
+
+constexpr std::size_t kMaxStops = 16;
+constexpr std::int32_t kMaxTopLogprobs = 20;
+
+template <typename Target, typename Value>
+void set(Target& target, const std::optional<Value>& value) {
+  if (value) {
+    target = static_cast<Target>(*value);
+  }
+}
+
+// {"50256": -100}: token ids as JSON's keys.
+void read_logit_bias(ObjectReader& in, std::map<TokenId, float>& bias) {
+  InputJson* object = in.object("logit_bias");
+  if (object == nullptr) {
+    return;
+  }
+  for (const auto& [key, value] : object->items()) {
+    TokenId id = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (parsed.ec != std::errc{} || parsed.ptr != key.data() + key.size() || id < 0) {
+      in.refuse("logit_bias", "must have token ids as its keys");
+      return;
+    }
+    const double number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!(number >= -100 && number <= 100)) {
+      in.refuse("logit_bias", "must have numbers from -100 to 100 as its values");
+      return;
+    }
+    bias[id] = static_cast<float>(number);
+  }
+}
+
+void read_sampling(ObjectReader& in, engine::SamplingOptions& sampling) {
+  set(sampling.temperature, in.number("temperature", {.min = 0, .max = 2}));
+  set(sampling.top_p, in.number("top_p", {.min = 0, .max = 1, .above_min = true}));
+  set(sampling.top_k, in.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
+  set(sampling.min_p, in.number("min_p", {.min = 0, .max = 1}));
+  set(sampling.repetition_penalty, in.number("repetition_penalty", {.min = 0, .max = 100, .above_min = true}));
+  set(sampling.presence_penalty, in.number("presence_penalty", {.min = -2, .max = 2}));
+  set(sampling.frequency_penalty, in.number("frequency_penalty", {.min = -2, .max = 2}));
+  sampling.seed = in.seed("seed");
+  read_logit_bias(in, sampling.logit_bias);
+}
+
+void read_stop(ObjectReader& in, std::vector<std::string>& stop) {
+  set(stop, in.texts("stop", kMaxStops));
+  for (const std::string& text : stop) {
+    if (text.empty()) {
+      in.refuse("stop", "must not hold empty strings");
+    }
+  }
+}
+
+// How exact the reuse is. One way is there; the others are known by name, so that a client learns they are to come.
+void read_fidelity(ObjectReader& in) {
+  const std::string fidelity = in.text("fidelity").value_or("modular");
+  const bool has_k = in.integer("k", 0, std::numeric_limits<std::int32_t>::max()).has_value();
+  if (fidelity == "exact" || fidelity == "first_k" || fidelity == "blend") {
+    in.refuse("fidelity", "'" + fidelity + "' is not supported yet; use 'modular'");
+  } else if (fidelity != "modular") {
+    in.refuse("fidelity", "must be 'modular'");
+  } else if (has_k) {
+    in.refuse("k", "applies to fidelity 'first_k' alone, which is not supported yet");
+  }
+}
+
+void read_cache(ObjectReader& in, bool& bypass) {
+  const std::string cache = in.text("cache").value_or("use");
+  if (cache != "use" && cache != "bypass") {
+    in.refuse("cache", "must be 'use' or 'bypass'");
+  }
+  bypass = cache == "bypass";
+}
+
+Result<WireGenerate> read_fields(InputJson& object) {
+  ObjectReader in(object);
+  WireGenerate wire;
+  if (auto prompt = in.text("prompt")) {
+    wire.prompt = std::move(*prompt);
+  } else {
+    in.refuse("prompt", "is required: a PML prompt");
+  }
+  if (const auto max_tokens = in.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max())) {
+    wire.max_tokens = static_cast<std::int32_t>(*max_tokens);
+  }
+  read_sampling(in, wire.sampling);
+  read_stop(in, wire.stop);
+  set(wire.top_logprobs, in.integer("logprobs", 0, kMaxTopLogprobs));
+  set(wire.stream, in.boolean("stream"));
+  set(wire.ignore_eos, in.boolean("ignore_eos"));
+  set(wire.add_generation_prompt, in.boolean("add_generation_prompt"));
+  set(wire.echo, in.boolean("echo"));
+  read_fidelity(in);
+  read_cache(in, wire.bypass_cache);
+  if (Status status = in.finish(); !status) {
+    return status.error();
+  }
+  return wire;
+}
+
+Result<WireGenerate> read_pml(HttpRequest& request) {
+  Result<InputJson> options = json_from_query(request.query, {"prompt", "fidelity", "cache"}, {"stop"});
+  if (!options) {
+    return options.error();
+  }
+  if (options->contains("prompt")) {
+    return make_error(ErrorCode::kInvalidField, "the prompt is the body here, not part of the query string", "prompt");
+  }
+  (*options)["prompt"] = std::move(request.body);
+  return read_fields(*options);
+}
+
+Result<WireGenerate> read_json(HttpRequest& request) {
+  if (!request.query.empty()) {
+    return make_error(ErrorCode::kInvalidField,
+                      "options stand in the JSON body; a query string goes with a PML body alone");
+  }
+  Result<InputJson> object = parse_json_object(request.body);
+  if (!object) {
+    return object.error();
+  }
+  return read_fields(*object);
+}
+
+}  // namespace
+
+Result<WireGenerate> read_generate(HttpRequest& request) {
+  const Result<BodyKind> kind = body_kind(request);
+  if (!kind) {
+    return kind.error();
+  }
+  return *kind == BodyKind::kJson ? read_json(request) : read_pml(request);
+}
+
+}  // namespace promptcached::api

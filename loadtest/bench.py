@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Time to first token against prompt length, with reuse and without: the figure of docs/benchmarks.md.
+
+For each size there are two schemas with the same text, cut into one module and into eight, and one question of 24 tokens behind
+them. Every round asks all sizes, each in turn with its module reused, with its eight modules reused, and with `cache: bypass`, which
+computes everything under the same mask. So whatever else goes on in the machine meets all of them alike. Sizes are exact: the
+server counts.
+
+Then the reused request at 3,000 tokens is sent many times more, to tell what the server adds to the model: what the client sees
+less what the engine says it spent computing.
+
+Writes docs/benchmarks.md (between its markers), docs/images/ttft.png and loadtest/results/bench.json. With --quick, a short run with
+few sizes, only the latter, and the figure beside it.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+
+import document
+import figure
+import machine
+import serving
+import stats
+import workloads
+from client import Client, RequestFailed
+
+SIZES = [250, 500, 1000, 1500, 2000, 3000, 4000, 5000, 6000, 7500]
+QUICK_SIZES = [100, 250, 500]
+NEW_TOKENS = 24
+PARTS = 8
+RATIO_SIZE = 3000
+ANSWER_TOKENS = 4  # the first that has text ends the measurement; the rest is cheap insurance against one without
+QUESTION = "Which of the sites in these reports would you visit first, and what should a visitor ask the keeper there"
+FILLER = " too"  # one token, wherever it stands
+FIGURE = serving.PROJECT / "docs" / "images" / "ttft.png"
+RECORD = serving.RESULTS / "bench.json"
+
+
+class Ruler:
+    """Counts tokens by asking the server how long a module would be."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def tokens(self, *texts):
+        """Of each text."""
+        modules = "".join(f"<module name='part{i}'>{text}</module>" for i, text in enumerate(texts))
+        layout = self._client.register(f"<schema name='ruler'>{modules}</schema>", dry_run="true")
+        return [module["tokens"] for module in layout["modules"]]
+
+    def cut(self, words, tokens):
+        """The longest run of leading words that has at most so many tokens, and as many fillers as are missing."""
+        low, high = 0, min(len(words), tokens)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._fits("".join(words[:middle]), tokens):
+                low = middle
+            else:
+                high = middle - 1
+        kept = words[:low]
+        missing = tokens - (self.tokens("".join(kept))[0] if kept else 0)
+        kept += [FILLER] * missing
+        if self.tokens("".join(kept)) != [tokens]:
+            sys.exit(f"no text of exactly {tokens} tokens was found with this tokenizer")
+        return kept
+
+    def _fits(self, text, tokens):
+        try:
+            return self.tokens(text)[0] <= tokens
+        except RequestFailed as refusal:
+            if refusal.code != "context_length_exceeded":
+                raise
+            return False
+
+
+def prose_words(count):
+    """Deterministic prose as words, each with the blank before it, so that it has the same tokens wherever the text is cut."""
+    draw = workloads.Draw("bench")
+    sentences = workloads.prose(draw, draw.one(workloads.PLACES), count)
+    return [" " + word for word in " ".join(sentences).split()]
+
+
+class Case:
+    """One size: its two schemas, and the times that were measured."""
+
+    def __init__(self, size, words):
+        self.size = size
+        cuts = [len(words) * i // PARTS for i in range(PARTS + 1)]
+        self.schemas = {"one": [words], "eight": [words[begin:end] for begin, end in itertools.pairwise(cuts)]}
+        self.ttft_s = {"bypass": [], "one": [], "eight": []}
+        self.encode_ms = {}
+
+    def name(self, cut):
+        return f"bench_{cut}_{self.size}"
+
+    def pml(self, cut):
+        modules = "".join(f"<module name='part{i}'>{''.join(words)}</module>" for i, words in enumerate(self.schemas[cut]))
+        return f"<schema name='{self.name(cut)}'>{modules}</schema>"
+
+    def prompt(self, cut, question):
+        imports = "".join(f"<part{i}/>" for i in range(len(self.schemas[cut])))
+        return f"<prompt schema='{self.name(cut)}'>{imports}{question}</prompt>"
+
+    def register(self, client):
+        for cut in self.schemas:
+            schema = client.register(self.pml(cut))
+            tokens = sum(module["tokens"] for module in schema["modules"])
+            if tokens != self.size:
+                sys.exit(f"{schema['name']} has {tokens} tokens, not {self.size}")
+            self.encode_ms[cut] = schema["encode_ms"]
+
+    def ask(self, client, kind, question):
+        """One request; its time is kept, and the answer returned."""
+        bypass = kind == "bypass"
+        prompt = self.prompt("one" if bypass else kind, question)
+        answer = ask(client, prompt, "bypass" if bypass else "use")
+        expected = 0 if bypass else self.size
+        if answer.usage["cached_tokens"] != expected or answer.usage["prompt_tokens"] != self.size + NEW_TOKENS:
+            sys.exit(f"{kind} at {self.size}: {answer.usage}, but {expected} tokens should have been reused")
+        self.ttft_s[kind].append(answer.ttft_s)
+        return answer
+
+
+def ask(client, prompt, cache):
+    answer = client.generate(prompt, temperature=0, max_tokens=ANSWER_TOKENS, ignore_eos=True, cache=cache)
+    if not answer.ok or answer.ttft_s is None:
+        sys.exit(f"a request failed: {answer.error} {answer.message}")
+    return answer
+
+
+def make_cases(client, sizes):
+    ruler = Ruler(client)
+    words = prose_words(max(sizes))
+    question = "".join(ruler.cut([" " + word for word in QUESTION.split()], NEW_TOKENS))
+    return [Case(size, ruler.cut(words, size)) for size in sizes], question
+
+
+def measure(client, cases, question, rounds):
+    for number in range(rounds):
+        for case in cases:
+            answers = [case.ask(client, kind, question) for kind in ("one", "bypass", "eight")]
+            show_progress(
+                f"round {number + 1} of {rounds}, {case.size} tokens: " + ", ".join(stats.show_seconds(a.ttft_s) for a in answers)
+            )
+
+
+def measure_overhead(client, case, question, repeats):
+    """What a reused request costs beside the model, in seconds."""
+    answers = [ask(client, case.prompt("one", question), "use") for _ in range(repeats)]
+    prefill = [a.timing["prefill_ms"] / 1000 for a in answers]
+    return {
+        "module_tokens": case.size,
+        "ttft": stats.spread(a.ttft_s for a in answers),
+        "prefill": stats.spread(prefill),
+        "overhead": stats.spread(a.ttft_s - spent for a, spent in zip(answers, prefill, strict=True)),
+        "queue": stats.spread(a.timing["queue_ms"] / 1000 for a in answers),
+        "load": stats.spread(a.timing["load_ms"] / 1000 for a in answers),
+    }
+
+
+def show_progress(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def kv_bytes_needed(client, cases):
+    """For all modules, one request that computes the longest prompt, and some to spare."""
+    layouts = [client.register(case.pml(cut), dry_run="true") for case in cases for cut in case.schemas]
+    longest = max(layout["kv_bytes"] for layout in layouts)
+    return sum(layout["kv_bytes"] for layout in layouts) + 2 * longest + (256 << 20)
+
+
+def benchmark(options):
+    sizes = QUICK_SIZES if options.quick else options.sizes
+    # A server that is there to count tokens tells how much memory the real one needs.
+    with serving.Server(options, "--kv-device-bytes", "64MiB", name="bench-sizes") as ruler:
+        client = Client(ruler.url)
+        cases, question = make_cases(client, sizes)
+        kv_bytes = kv_bytes_needed(client, cases)
+        client.close()
+    available = machine.available_bytes()
+    if available is not None and kv_bytes + (1 << 30) > available:
+        sys.exit(f"the benchmark needs {kv_bytes / 2**30:.1f} GiB for keys and values; choose smaller --sizes on this machine")
+    with serving.Server(options, "--kv-device-bytes", str(kv_bytes), name="bench-server") as started:
+        client = Client(started.url, timeout_s=1800)
+        for case in cases:
+            case.register(client)
+            show_progress(f"{case.size} tokens encoded: one module in {case.encode_ms['one'] / 1000:.1f} s")
+        foreign = machine.ForeignLoad(started.pid)
+        for cache in ("use", "bypass"):  # the first requests meet cold code
+            ask(client, cases[0].prompt("one", question), cache)
+        measure(client, cases, question, options.rounds)
+        nearest = min(cases, key=lambda case: abs(case.size - RATIO_SIZE))
+        overhead = measure_overhead(client, nearest, question, options.overhead_repeats)
+        result = result_of(cases, overhead, options)
+        result["foreign_cores"] = round(foreign.cores(), 2)
+    return result
+
+
+def result_of(cases, overhead, options):
+    return {
+        "machine": machine.describe(),
+        "model": options.model.name,
+        "rounds": options.rounds,
+        "new_tokens": NEW_TOKENS,
+        "parts": PARTS,
+        "sizes": [case.size for case in cases],
+        "ttft_s": {kind: [stats.spread(case.ttft_s[kind]) for case in cases] for kind in ("bypass", "one", "eight")},
+        "encode_ms": [case.encode_ms for case in cases],
+        "samples_s": [case.ttft_s for case in cases],
+        "overhead_s": overhead,
+        "server_arguments": options.server_args,
+    }
+
+
+def show_spread(spread):
+    return f"{stats.show_seconds(spread['p50'])} ({stats.show_seconds(spread['min'])} – {stats.show_seconds(spread['max'])})"
+
+
+def ratios(result, kind):
+    return [above["p50"] / below["p50"] for above, below in zip(result["ttft_s"]["bypass"], result["ttft_s"][kind], strict=True)]
+
+
+def table_rows(result):
+    spreads = (result["ttft_s"][kind] for kind in ("bypass", "one", "eight"))
+    for size, ratio, *row in zip(result["sizes"], ratios(result, "one"), *spreads, strict=True):
+        yield [f"{size:,}", *(show_spread(spread) for spread in row), f"{ratio:.0f}"]
+
+
+def overhead_sentence(result):
+    overhead = result["overhead_s"]
+    p50 = {key: stats.show_seconds(overhead[key]["p50"]) for key in ("ttft", "prefill", "overhead", "queue", "load")}
+    return (
+        f"Of a reused request at {overhead['module_tokens']:,} tokens ({overhead['ttft']['count']} in a row) the client waits "
+        f"{p50['ttft']} for its first token, of which the engine computes for {p50['prefill']}. The server's overhead, everything but "
+        f"the model, is {p50['overhead']} (medians of each; p95 {stats.show_seconds(overhead['overhead']['p95'])}); {p50['queue']} of it "
+        f"is waiting for the engine and {p50['load']} finding the modules. The client's own work is part of it."
+    )
+
+
+HEADER = ["module tokens", "computed anew (bypass)", "reused, one module", f"reused, {PARTS} modules", "times sooner"]
+
+
+def markdown(result):
+    lines = ["| " + " | ".join(HEADER) + " |", "|" + " ---: |" * len(HEADER)]
+    lines += ["| " + " | ".join(row) + " |" for row in table_rows(result)]
+    arguments = f"; server arguments `{result['server_arguments']}`" if result["server_arguments"] else ""
+    return "\n".join([
+        *lines, "",
+        f"Medians of {result['rounds']} interleaved rounds, in brackets the smallest and the largest; {result['new_tokens']} new tokens; "
+        f"\"times sooner\" compares the first two columns. {result['model']} on {result['machine']}{arguments}. Meanwhile "
+        f"{result['foreign_cores']} cores were busy with other things.", "",
+        overhead_sentence(result),
+    ])  # fmt: skip
+
+
+def draw(result, path):
+    labels = {
+        "bypass": "computed anew (cache: bypass)",
+        "one": "reused, one module",
+        "eight": f"reused, {result['parts']} modules",
+    }
+    series = [(label, result["ttft_s"][kind]) for kind, label in labels.items()]
+    figure.ttft_against_length(result["sizes"], series, result["new_tokens"], path)
+
+
+def report(result, options):
+    print(stats.table(HEADER, table_rows(result)), end="\n\n")
+    nearest = min(range(len(result["sizes"])), key=lambda i: abs(result["sizes"][i] - RATIO_SIZE))
+    print(
+        f"At {result['sizes'][nearest]:,} module tokens reuse is {ratios(result, 'one')[nearest]:.0f} times sooner with one module, "
+        f"{ratios(result, 'eight')[nearest]:.0f} times with {PARTS}.\n{overhead_sentence(result)}"
+    )
+    serving.RESULTS.mkdir(parents=True, exist_ok=True)
+    RECORD.write_text(json.dumps(result, indent=1) + "\n")
+    if options.quick or options.no_docs:
+        draw(result, serving.RESULTS / "ttft.png")
+        print("loadtest/results/bench.json and ttft.png")
+    else:
+        draw(result, FIGURE)
+        document.write_part("bench", markdown(result))
+        print("docs/benchmarks.md, docs/images/ttft.png and loadtest/results/bench.json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    serving.add_arguments(parser)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="module tokens (default: those of the figure)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--overhead-repeats", type=int, default=40)
+    parser.add_argument("--quick", action="store_true", help="a minute's run to see that it works; docs/ stays as it is")
+    parser.add_argument("--no-docs", action="store_true", help="measure all, but leave docs/ as it is")
+    parser.add_argument("--from-json", action="store_true", help="measure nothing: write docs/ from the last loadtest/results/bench.json")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.overhead_repeats = min(options.rounds, 2), min(options.overhead_repeats, 10)
+    report(json.loads(RECORD.read_text()) if options.from_json else benchmark(options), options)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except serving.ServerFailed as fault:
+        sys.exit(str(fault))

@@ -1,0 +1,62 @@
+"""What machine this is, and whether something else was busy on it while we measured (Linux)."""
+
+import os
+import pathlib
+import platform
+import re
+import time
+
+
+def describe():
+    """One line: processor, cores, memory, kernel."""
+    cpu = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
+    memory_kb = re.search(r"MemTotal:\s+(\d+)", _read("/proc/meminfo"))
+    parts = [cpu.group(1).strip() if cpu else platform.machine(), f"{len(os.sched_getaffinity(0))} cores"]
+    if memory_kb:
+        parts.append(f"{int(memory_kb.group(1)) / 2**20:.0f} GiB")
+    return ", ".join(parts)
+
+
+def available_bytes():
+    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    return int(found.group(1)) * 1024 if found else None
+
+
+def resident_bytes(pid):
+    """None when the process has gone."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", _read(f"/proc/{pid}/status"))
+    return int(found.group(1)) * 1024 if found else None
+
+
+class ForeignLoad:
+    """How many cores, on average, were busy with anything but this process and the one with the given id."""
+
+    def __init__(self, *pids):
+        self._pids = [os.getpid(), *pids]
+        self._began = time.monotonic()
+        self._busy = _machine_busy_s()
+        self._own = self._own_s()
+
+    def cores(self):
+        foreign = (_machine_busy_s() - self._busy) - (self._own_s() - self._own)
+        return max(0.0, foreign / (time.monotonic() - self._began))
+
+    def _own_s(self):
+        return sum(_process_busy_s(pid) for pid in self._pids)
+
+
+def _machine_busy_s():
+    user, nice, system, _, _, irq, softirq, *_ = (int(ticks) for ticks in _read("/proc/stat").split("\n")[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def _process_busy_s(pid):
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
+
+
+def _read(path):
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,99 @@
+"""Starts build/promptcached, waits until it is ready, and ends it. Also what scripts that start one have as arguments."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+from client import Client, RequestFailed
+
+PROJECT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = PROJECT / "loadtest" / "results"
+BINARY = pathlib.Path(os.environ.get("PROMPTCACHED_BINARY", PROJECT / "build" / "promptcached"))
+MODEL = pathlib.Path(os.environ.get("PROMPTCACHED_MODEL", PROJECT / "models" / "smollm2-135m-instruct"))
+
+
+class ServerFailed(Exception):
+    pass
+
+
+def add_arguments(parser):
+    parser.add_argument("--binary", type=pathlib.Path, default=BINARY, help="the server (default: PROMPTCACHED_BINARY or this tree's)")
+    parser.add_argument("--model", type=pathlib.Path, default=MODEL, help="its model (default: PROMPTCACHED_MODEL or this tree's)")
+    parser.add_argument("--server-args", default="", metavar="'ARG …'", help="further arguments of the server, in one string")
+
+
+class Server:
+    """A context manager: within it the server is ready."""
+
+    def __init__(self, options, *arguments, name="server", ready_timeout_s=300):
+        for path, what in ((options.binary, "server: run make build"), (options.model, "model: run make model")):
+            if not path.exists():
+                raise ServerFailed(f"{path} is not there: no {what}")
+        self._command = [str(options.binary), "--model", str(options.model), *arguments, *options.server_args.split()]
+        self._ready_timeout_s = ready_timeout_s
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        self.log_path = RESULTS / f"{name}.log"
+        self.exit_status = None
+
+    def __enter__(self):
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        # The server refuses variables it does not know, and what is measured should depend on the arguments alone.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PROMPTCACHED_")}
+        with open(self.log_path, "w") as log:
+            self._process = subprocess.Popen(
+                [*self._command, "--listen", f"127.0.0.1:{port}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def running(self):
+        return self._process.poll() is None
+
+    def stop(self, grace_s=60):
+        """SIGTERM, and SIGKILL when that does not help; the exit status is kept."""
+        if self.running():
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self.exit_status = self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self.exit_status = self._process.wait()
+
+    def log_tail(self, lines=15):
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def _wait_until_ready(self):
+        deadline = time.monotonic() + self._ready_timeout_s
+        while time.monotonic() < deadline:
+            if not self.running():
+                raise ServerFailed(f"the server ended with status {self._process.returncode}:\n{self.log_tail()}")
+            client = Client(self.url, timeout_s=5)
+            try:
+                client.call("GET", "/readyz")
+                return
+            except (OSError, RequestFailed):
+                time.sleep(0.1)
+            finally:
+                client.close()
+        raise ServerFailed(f"the server was not ready after {self._ready_timeout_s} s:\n{self.log_tail()}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -6,7 +6,7 @@
 #                                libtorch (which is not built for it)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-TSAN_TESTS=(base kv scheduler)
+TSAN_TESTS=(base kv engine)
 suppressions=$PROJECT_DIR/scripts/sanitizers
 export PROMPTCACHED_MODEL=$MODEL_DIR
 

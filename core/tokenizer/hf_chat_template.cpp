@@ -29,7 +29,11 @@ Result<std::string> HfChatTemplate::render(const std::vector<ChatMessage>& messa
     }
     list.push_back({{"role", message.role}, {"content", message.content}});
   }
-  nlohmann::ordered_json context = {{"messages", std::move(list)}, {"add_generation_prompt", add_generation_prompt}};
+  // transformers passes tools and documents in any case, as None: templates ask `tools is not none`.
+  const nlohmann::ordered_json context = {{"messages", std::move(list)},
+                                          {"tools", nullptr},
+                                          {"documents", nullptr},
+                                          {"add_generation_prompt", add_generation_prompt}};
   const std::string json = context.dump();
   HfBytes text;
   HfBytes message;

@@ -104,9 +104,10 @@ TEST_CASE("Jinja as chat templates use it") {
        "Yes|a|True"},
       {"{% for k, v in messages[1].items() %}{{ k }}={{ v }};{% endfor %}{{ messages[0].get('no', 'd') }}",
        "role=user;content=Hi  ;d"},
-      {"{{ 'tool_calls' in messages[0] }}{{ tools is defined }}{{ messages[0].content is string }}"
-       "{{ 'a' is sequence }}{{ messages is iterable }}{{ tools | length }}",
-       "FalseFalseTrueTrueTrue0"},
+      {"{{ 'tool_calls' in messages[0] }}{{ tools is none }}{{ documents is not none }}{{ messages[0].content is "
+       "string }}"
+       "{{ 'a' is sequence }}{{ messages is iterable }}{{ nope | length }}",
+       "FalseTrueFalseTrueTrueTrue0"},
       {"{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(',') }}", "Hi  ,Bye"},
       // transformers' own tag.
       {"A\n{% generation %}\nB{{ 1 }}\n{% endgeneration %}\nC{%- generation -%} x {%- endgeneration -%} y",

@@ -164,26 +164,23 @@ def show_progress(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def kv_bytes_needed(client, cases):
-    """For all modules, one request that computes the longest prompt, and some to spare."""
-    layouts = [client.register(case.pml(cut), dry_run="true") for case in cases for cut in case.schemas]
-    longest = max(layout["kv_bytes"] for layout in layouts)
-    return sum(layout["kv_bytes"] for layout in layouts) + 2 * longest + (256 << 20)
+def check_memory(client, cases):
+    """All modules have to stay resident, beside one request that computes the longest prompt."""
+    sizes = [client.register(case.pml(cut), dry_run="true")["kv_bytes"] for case in cases for cut in case.schemas]
+    needed = sum(sizes) + 2 * max(sizes)
+    capacity = sum(tier["capacity_bytes"] for tier in json.loads(client.call("GET", "/cache"))["tiers"])
+    if needed > capacity:
+        sys.exit(
+            f"the modules need {needed / 2**30:.1f} GiB, and the server has {capacity / 2**30:.1f} GiB for them: choose smaller --sizes, "
+            "or give it more with --server-args '--kv-device-bytes …'"
+        )
 
 
 def benchmark(options):
-    sizes = QUICK_SIZES if options.quick else options.sizes
-    # A server that is there to count tokens tells how much memory the real one needs.
-    with serving.Server(options, "--kv-device-bytes", "64MiB", name="bench-sizes") as ruler:
-        client = Client(ruler.url)
-        cases, question = make_cases(client, sizes)
-        kv_bytes = kv_bytes_needed(client, cases)
-        client.close()
-    available = machine.available_bytes()
-    if available is not None and kv_bytes + (1 << 30) > available:
-        sys.exit(f"the benchmark needs {kv_bytes / 2**30:.1f} GiB for keys and values; choose smaller --sizes on this machine")
-    with serving.Server(options, "--kv-device-bytes", str(kv_bytes), name="bench-server") as started:
+    with serving.Server(options, name="bench-server") as started:
         client = Client(started.url, timeout_s=1800)
+        cases, question = make_cases(client, QUICK_SIZES if options.quick else options.sizes)
+        check_memory(client, cases)
         for case in cases:
             case.register(client)
             show_progress(f"{case.size} tokens encoded: one module in {case.encode_ms['one'] / 1000:.1f} s")

@@ -8,6 +8,9 @@ VENV=$PROJECT_DIR/.venv
 # shellcheck disable=SC2034
 MODEL_DIR=$PROJECT_DIR/models/smollm2-135m-instruct
 
+# Other clones of the project share the compiler cache.
+export CCACHE_BASEDIR=$PROJECT_DIR
+
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 

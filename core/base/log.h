@@ -89,7 +89,7 @@ template <std::size_t kArguments>
 class FormatString final {
  public:
   template <typename Text>
-  requires std::convertible_to<const Text&, std::string_view>
+    requires std::convertible_to<const Text&, std::string_view>
   consteval FormatString(const Text& text) : text_(text) {  // NOLINT(google-explicit-constructor)
     if (count_placeholders(text_) != kArguments) {
       placeholders_and_arguments_differ_in_number();

@@ -66,8 +66,7 @@ void BatchBuilder::split(const PlacedRange& range, std::vector<Piece>& pieces) c
 
 void BatchBuilder::add_read(const Piece& piece) {
   const model::RowRange rows{piece.first_row, batch_.rows()};
-  const auto [found, is_new] =
-      reads_.try_emplace({piece.kv.data, piece.offset, piece.count}, batch_.reads.size());
+  const auto [found, is_new] = reads_.try_emplace({piece.kv.data, piece.offset, piece.count}, batch_.reads.size());
   if (is_new) {
     batch_.reads.push_back({piece.kv, piece.offset, piece.count, {rows}});
     return;

@@ -50,7 +50,7 @@ class BatchBuilder {
 
   model::ForwardBatch& batch_;
   std::int32_t group_begin_ = 0;
-  std::vector<Piece> pieces_;  // scratch of show()
+  std::vector<Piece> pieces_;                                                        // scratch of show()
   std::map<std::tuple<std::byte*, std::int32_t, std::int32_t>, std::size_t> reads_;  // (data, offset, count) -> read
 };
 

@@ -175,8 +175,9 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
   }
   std::shared_ptr<void> slot = open_.take(options_.max_running + options_.max_queue);
   if (slot == nullptr) {
-    return make_error(ErrorCode::kQueueFull, "all " + std::to_string(options_.max_running) + " places and the queue of " +
-                                                 std::to_string(options_.max_queue) + " are taken; try again later");
+    return make_error(ErrorCode::kQueueFull, "all " + std::to_string(options_.max_running) +
+                                                 " places and the queue of " + std::to_string(options_.max_queue) +
+                                                 " are taken; try again later");
   }
   auto stream = std::make_shared<TokenStream>();
   stream->on_cancel([this] { inbox_.try_push(std::function<void()>([] {})); });
@@ -204,10 +205,12 @@ Status EngineImpl::check_fits(const GenerateRequest& request) const {
   bytes += pool_.geometry().bytes(blocks * options_.block_tokens);
   const std::size_t capacity = pool_.stats().capacity_bytes;
   if (bytes > capacity) {
-    return make_error(ErrorCode::kTooLargeForCache,
-                      "the request needs " + std::to_string(bytes) + " bytes of KV (modules, new tokens and max_tokens), "
-                          "the whole budget is " + std::to_string(capacity) + "; raise --kv-device-bytes or ask for "
-                          "fewer tokens");
+    return make_error(ErrorCode::kTooLargeForCache, "the request needs " + std::to_string(bytes) +
+                                                        " bytes of KV (modules, new tokens and max_tokens), "
+                                                        "the whole budget is " +
+                                                        std::to_string(capacity) +
+                                                        "; raise --kv-device-bytes or ask for "
+                                                        "fewer tokens");
   }
   return {};
 }
@@ -220,9 +223,8 @@ void EngineImpl::start_registration(std::shared_ptr<const SchemaVersion> version
   // Draining waits for registrations as for requests; they need no place in the queue.
   std::shared_ptr<void> slot = open_.take(std::numeric_limits<std::int64_t>::max());
   auto registration = std::make_shared<Registration>(
-      std::move(version), encoder_, [slot = std::move(slot), done = std::move(done)](const Status& status) {
-        done(status);
-      });
+      std::move(version), encoder_,
+      [slot = std::move(slot), done = std::move(done)](const Status& status) { done(status); });
   const PushResult pushed = inbox_.try_push([registration] { registration->start(); });
   if (pushed != PushResult::kPushed) {
     registration->abandon(pushed == PushResult::kFull ? make_error(ErrorCode::kQueueFull, "the engine's inbox is full")

@@ -22,13 +22,13 @@
 namespace promptcached::engine {
 
 struct EngineOptions {
-  std::size_t kv_device_bytes = 0;        // 0: half of the device memory that is free after loading
-  std::int32_t block_tokens = 64;         // size of a sequence's own KV blocks
-  std::int32_t max_batch_tokens = 512;    // rows of one step
-  std::int32_t max_running = 64;          // sequences decoded together
-  std::int32_t max_queue = 256;           // requests waiting beyond those
-  bool poison_kv = false;                 // overwrite freed KV (debugging)
-  bool check_kv = false;                  // prove the pool's integrity whenever the engine falls idle (debugging)
+  std::size_t kv_device_bytes = 0;      // 0: half of the device memory that is free after loading
+  std::int32_t block_tokens = 64;       // size of a sequence's own KV blocks
+  std::int32_t max_batch_tokens = 512;  // rows of one step
+  std::int32_t max_running = 64;        // sequences decoded together
+  std::int32_t max_queue = 256;         // requests waiting beyond those
+  bool poison_kv = false;               // overwrite freed KV (debugging)
+  bool check_kv = false;                // prove the pool's integrity whenever the engine falls idle (debugging)
   pml::Limits pml_limits;
 };
 

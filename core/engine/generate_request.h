@@ -39,7 +39,7 @@ struct GenerateRequest {
   std::vector<std::string> stop;  // none empty
   std::int32_t top_logprobs = 0;
   bool ignore_eos = false;
-  bool bypass_cache = false;       // compute every module for this request alone, under the same mask
+  bool bypass_cache = false;                 // compute every module for this request alone, under the same mask
   Clock::time_point arrival = Clock::now();  // when the request's bytes had arrived
   std::optional<Clock::time_point> deadline;
 };

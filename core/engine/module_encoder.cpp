@@ -273,8 +273,8 @@ ModuleEncoder::Activation ModuleEncoder::gather_outputs(Job& job) {
   job.outputs.clear();
   std::int32_t scratch_tokens = 0;
   for (const pml::EntryIndex entry : job.encoding().entries) {
-    const auto found = std::find_if(known.begin(), known.end(),
-                                    [&](const Part& part) { return part.entry == entry && part.pin; });
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&](const Part& part) { return part.entry == entry && part.pin; });
     if (found != known.end()) {
       job.outputs.push_back(std::move(*found));
       continue;
@@ -454,17 +454,21 @@ void ModuleEncoder::finish(Job& job) {
     metrics_.module_encodes().add();
   }
   metrics_.module_encode().observe(std::chrono::duration<double>(Clock::now() - job.began).count());
-  for (Job::Waiter& waiter : job.waiters) {
-    if (waiter.owner.expired()) {
-      continue;
-    }
+  std::vector<kv::ModulePin> pins;
+  for (const Job::Waiter& waiter : job.waiters) {
     // A waiter of another schema joined a job of one entry: that entry is what it waits for.
-    Part* part = job.find_part(waiter.entry);
-    if (job.encoding().entries.size() == 1) {
-      part = &job.outputs.front();
-    }
+    const Part* part = job.encoding().entries.size() == 1 ? &job.outputs.front() : job.find_part(waiter.entry);
     assert(part != nullptr);
-    waiter.ready(part->pin ? part->pin.duplicate() : kv::ModulePin());
+    pins.push_back(part->pin ? part->pin.duplicate() : kv::ModulePin());
+  }
+  // The job's own pins go first: whoever is told that a module is there finds it held by those who wanted it alone.
+  job.outputs.clear();
+  job.context.clear();
+  job.scratch.release();
+  for (std::size_t i = 0; i < pins.size(); ++i) {
+    if (!job.waiters[i].owner.expired()) {
+      job.waiters[i].ready(std::move(pins[i]));
+    }
   }
 }
 

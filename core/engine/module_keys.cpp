@@ -63,9 +63,8 @@ class KeyMaker {
 
   bool has_tokens_below(const pml::ContextRef& ref, std::int32_t limit) const {
     const pml::Module& module = module_of(schema_.entries[static_cast<std::size_t>(ref.entry)]);
-    const bool text = std::any_of(module.text.begin(), module.text.end(), [&](const pml::TokenRun& run) {
-      return !run.tokens.empty() && run.start < limit;
-    });
+    const bool text = std::any_of(module.text.begin(), module.text.end(),
+                                  [&](const pml::TokenRun& run) { return !run.tokens.empty() && run.start < limit; });
     return text || (ref.placeholders && std::any_of(module.parameters.begin(), module.parameters.end(),
                                                     [&](const pml::Parameter& parameter) {
                                                       return parameter.length > 0 && parameter.start < limit;

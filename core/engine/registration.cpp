@@ -31,8 +31,10 @@ void Registration::advance() {
       want.entry = index;
       want.background = true;
       want.owner = weak_from_this();
-      want.ready = [this](const Result<kv::ModulePin>& pin) {  // called only while this lives
-        pin.ok() ? advance() : end(pin.error());
+      want.ready = [this](Result<kv::ModulePin> pin) {  // called only while this lives
+        const Status status = pin.ok() ? Status() : Status(pin.error());
+        pin = kv::ModulePin();  // registration keeps nothing in place
+        status.ok() ? advance() : end(status);
       };
       if (!encoder_.acquire(std::move(want)).has_value()) {
         return;

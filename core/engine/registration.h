@@ -19,8 +19,8 @@ class Registration final : public std::enable_shared_from_this<Registration> {
 
   Registration(std::shared_ptr<const SchemaVersion> version, ModuleEncoder& encoder, Done done);
 
-  void start();                       // engine thread
-  void abandon(const Error& error);   // instead of start()
+  void start();                      // engine thread
+  void abandon(const Error& error);  // instead of start()
 
  private:
   void advance();

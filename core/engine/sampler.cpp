@@ -54,8 +54,8 @@ std::vector<Candidate> best(std::span<const float> logits, std::size_t count) {
   return all;
 }
 
-// The best tokens whose probabilities sum to at least `top_p` of all; few are needed as a rule, so the sorted part grows
-// until it is enough.
+// The best tokens whose probabilities sum to at least `top_p` of all; few are needed as a rule, so the sorted part
+// grows until it is enough.
 std::vector<Candidate> nucleus(std::span<const float> logits, float top_p) {
   const float highest = *std::max_element(logits.begin(), logits.end());
   const double total = log_sum_exp(logits, highest);
@@ -104,8 +104,9 @@ TokenId pick(const std::vector<Candidate>& candidates, double u) {
 
 Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt, std::int32_t top_logprobs)
     : options_(options), top_logprobs_(top_logprobs) {
-  seed_ = options.seed.has_value() ? *options.seed
-                                   : (static_cast<std::uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
+  seed_ = options.seed.has_value()
+              ? *options.seed
+              : (static_cast<std::uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
   if (options_.repetition_penalty != 1.0F) {
     prompt_tokens_.assign(prompt.begin(), prompt.end());
     std::sort(prompt_tokens_.begin(), prompt_tokens_.end());

@@ -13,7 +13,7 @@ namespace promptcached::engine {
 
 struct SampledToken {
   TokenId token = 0;
-  float logprob = 0;  // the model's own: before bias, penalties and temperature
+  float logprob = 0;                           // the model's own: before bias, penalties and temperature
   std::vector<std::pair<TokenId, float>> top;  // the model's most likely tokens, best first
 };
 

@@ -254,9 +254,8 @@ void Scheduler::complete(const model::Logits& logits) {
   encoder_.step_done();
   encoder_.settle();
   step_.parts.clear();  // nothing may keep a finished sequence
-  std::erase_if(running_, [](const std::shared_ptr<Sequence>& sequence) {
-    return sequence->state == SequenceState::kFinished;
-  });
+  std::erase_if(running_,
+                [](const std::shared_ptr<Sequence>& sequence) { return sequence->state == SequenceState::kFinished; });
 }
 
 void Scheduler::take_token(Sequence& sequence, std::span<const float> logits) {

@@ -23,8 +23,8 @@ struct RegisterOptions {
   std::optional<std::string> required_name;  // PUT: the schema's own name must equal it
   std::optional<bool> pin;                   // over the schema's own attributes
   std::optional<double> ttl_seconds;
-  bool wait = true;           // return when every module is encoded
-  bool only_if_new = false;   // If-None-Match: *
+  bool wait = true;          // return when every module is encoded
+  bool only_if_new = false;  // If-None-Match: *
 };
 
 // Absent fields change nothing. A ttl of std::nullopt inside `ttl_seconds` removes it.
@@ -38,7 +38,7 @@ struct ModuleStatus {
   const pml::Module* module = nullptr;  // into SchemaStatus::version
   std::string tier;                     // "device", or "none" when resident nowhere
   std::size_t kv_bytes = 0;
-  bool shared = false;                  // another schema uses the same KV entry
+  bool shared = false;  // another schema uses the same KV entry
   pml::RetentionPolicy retention;
 };
 

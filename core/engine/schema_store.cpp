@@ -286,9 +286,9 @@ Result<SchemaStatus> SchemaStore::patch(std::string_view name, const RetentionPa
       for (const pml::Module& module : layout.modules) {
         known.push_back(module.path);
       }
-      return make_error(
-          ErrorCode::kUnknownModule,
-          "schema '" + std::string(name) + "' has no module '" + path + "'" + did_you_mean(path, known), "modules");
+      return make_error(ErrorCode::kUnknownModule,
+                        "schema '" + std::string(name) + "' has no module '" + path + "'" + did_you_mean(path, known),
+                        "modules");
     }
   }
   apply(holding.schema, schema);
@@ -380,9 +380,9 @@ void SchemaStore::apply_retention(const Holding& holding) {
 
 SchemaStatus SchemaStore::status_of(const Record& record) const {
   SchemaStatus status = describe(record.current != nullptr ? *record.current : *record.pending->holding);
-  status.state = record.failure.has_value()      ? SchemaState::kFailed
-                 : record.current == nullptr     ? SchemaState::kEncoding
-                                                 : SchemaState::kReady;
+  status.state = record.failure.has_value()  ? SchemaState::kFailed
+                 : record.current == nullptr ? SchemaState::kEncoding
+                                             : SchemaState::kReady;
   status.failure = record.failure;
   status.encode_ms = record.encode_ms;
   return status;
@@ -407,9 +407,8 @@ SchemaStatus SchemaStore::describe(const Holding& holding) const {
     row.retention = holding.modules[i];
     row.tier = pool_.contains(holding.version->keys[i]) ? "device" : "none";
     if (const auto found = users_.find(holding.version->keys[i]); found != users_.end()) {
-      row.shared = std::any_of(found->second.begin(), found->second.end(), [&](const User& user) {
-        return user.first->version->schema->name != schema.name;
-      });
+      row.shared = std::any_of(found->second.begin(), found->second.end(),
+                               [&](const User& user) { return user.first->version->schema->name != schema.name; });
     }
     status.modules.push_back(std::move(row));
   }

@@ -52,13 +52,13 @@ class Sequence {
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> positions;
   std::int32_t generated = 0;
-  kv::SequenceCache cache;  // size(): own tokens whose KV is stored
+  kv::SequenceCache cache;        // size(): own tokens whose KV is stored
   std::vector<PinnedPart> parts;  // by index of plan.cached
   std::int32_t missing_parts = 0;
   std::shared_ptr<PrivateKv> private_kv;  // with bypass_cache
-  std::shared_ptr<void> claim;            // what encode jobs know this sequence's waiting by; reset: no longer waited for
-  bool looked_up = false;                 // look-ups are counted once, whatever happens later
-  std::shared_ptr<void> slot;             // its place among the open requests, given back when it goes
+  std::shared_ptr<void> claim;  // what encode jobs know this sequence's waiting by; reset: no longer waited for
+  bool looked_up = false;       // look-ups are counted once, whatever happens later
+  std::shared_ptr<void> slot;   // its place among the open requests, given back when it goes
   Sampler sampler;
   TextOutput output;
 

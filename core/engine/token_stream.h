@@ -32,12 +32,12 @@ struct CachePartInfo {
   std::int32_t tokens = 0;
 };
 
-struct Timing {  // milliseconds
-  double queue_ms = 0;    // arrival to admission, without load_ms
-  double load_ms = 0;     // waiting for modules to be encoded or brought up
-  double prefill_ms = 0;  // admission to first token
-  double ttft_ms = 0;     // arrival to first token
-  double decode_ms = 0;   // first token to last
+struct Timing {                  // milliseconds
+  double queue_ms = 0;           // arrival to admission, without load_ms
+  double load_ms = 0;            // waiting for modules to be encoded or brought up
+  double prefill_ms = 0;         // admission to first token
+  double ttft_ms = 0;            // arrival to first token
+  double decode_ms = 0;          // first token to last
   double tokens_per_second = 0;  // of decoding; 0 with fewer than two tokens
 };
 

@@ -58,7 +58,7 @@ class HostAllocator final : public KvAllocator {
   std::byte* allocate(std::size_t bytes) override {
     assert(bytes > 0);
     if (bytes < kMapFrom) {
-      return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow));
+      return static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlignment}, std::nothrow));
     }
     const std::size_t size = mapped_size(bytes);
     return size < kHugePage ? map(size) : map_huge(size);
@@ -66,7 +66,7 @@ class HostAllocator final : public KvAllocator {
 
   void deallocate(std::byte* data, std::size_t bytes) override {
     if (bytes < kMapFrom) {
-      ::operator delete (data, std::align_val_t{kAlignment});
+      ::operator delete(data, std::align_val_t{kAlignment});
     } else {
       munmap(data, mapped_size(bytes));
     }

@@ -8,8 +8,6 @@ namespace promptcached::model {
 
 namespace {
 
-constexpr int kSums = 8;  // running sums at once: enough to hide the latency of a multiply-add
-
 struct Product {
   std::int64_t in;
   const float* x;
@@ -20,52 +18,67 @@ struct Product {
   std::int64_t y_stride;
 };
 
-PROMPTCACHED_AVX2 float sum_of(__m256 v) { return _mm_cvtss_f32(sums(v, v, v, v)); }
-
-// kRows rows times kOutputs outputs from `output` on.
-template <int kRows, int kOutputs>
-PROMPTCACHED_AVX2 void multiply_block(const Product& p, std::int64_t output) {
+// kRows rows from `row` on times kQuads times four outputs from `output` on. All running sums stay in registers, and
+// there are enough of them to hide the latency of a multiply-add.
+template <int kRows, int kQuads>
+PROMPTCACHED_AVX2 void multiply_tile(const Product& p, std::int64_t row, std::int64_t output) {
+  constexpr int kOutputs = kQuads * 4;
+  const float* x = p.x + row * p.x_stride;
+  const float* weight = p.weight + output * p.in;
   __m256 sum[kRows][kOutputs];
-  for (int row = 0; row < kRows; ++row) {
+  for (int r = 0; r < kRows; ++r) {
     for (int o = 0; o < kOutputs; ++o) {
-      sum[row][o] = _mm256_setzero_ps();
+      sum[r][o] = _mm256_setzero_ps();
     }
   }
-  const float* weight = p.weight + output * p.in;
   const std::int64_t even = p.in / 8 * 8;
   for (std::int64_t i = 0; i < even; i += 8) {
-    __m256 x[kRows];
-    for (int row = 0; row < kRows; ++row) {
-      x[row] = _mm256_loadu_ps(p.x + row * p.x_stride + i);
+    __m256 values[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      values[r] = _mm256_loadu_ps(x + r * p.x_stride + i);
     }
     for (int o = 0; o < kOutputs; ++o) {
       const __m256 w = _mm256_loadu_ps(weight + o * p.in + i);
-      for (int row = 0; row < kRows; ++row) {
-        sum[row][o] = _mm256_fmadd_ps(x[row], w, sum[row][o]);
+      for (int r = 0; r < kRows; ++r) {
+        sum[r][o] = _mm256_fmadd_ps(values[r], w, sum[r][o]);
       }
     }
   }
-  for (int row = 0; row < kRows; ++row) {
-    for (int o = 0; o < kOutputs; ++o) {
-      float total = sum_of(sum[row][o]);
+  for (int r = 0; r < kRows; ++r) {
+    for (int q = 0; q < kQuads; ++q) {
+      const __m256* quad = sum[r] + q * 4;
+      __m128 total = sums(quad[0], quad[1], quad[2], quad[3]);
       for (std::int64_t i = even; i < p.in; ++i) {
-        total += p.x[row * p.x_stride + i] * weight[o * p.in + i];
+        const float* w = weight + q * 4 * p.in + i;
+        const __m128 weights = _mm_set_ps(w[3 * p.in], w[2 * p.in], w[p.in], w[0]);
+        total = _mm_fmadd_ps(_mm_set1_ps(x[r * p.x_stride + i]), weights, total);
       }
-      float* y = p.y + row * p.y_stride + output + o;
-      *y = p.add ? *y + total : total;
+      float* y = p.y + (row + r) * p.y_stride + output + static_cast<std::int64_t>(q) * 4;
+      _mm_storeu_ps(y, p.add ? _mm_add_ps(_mm_loadu_ps(y), total) : total);
     }
   }
 }
 
-template <int kRows>
-void multiply(const Product& p, std::int64_t begin, std::int64_t end) {
-  constexpr int kOutputs = kSums / kRows;
-  std::int64_t output = begin;
-  for (; output + kOutputs <= end; output += kOutputs) {
-    multiply_block<kRows, kOutputs>(p, output);
+// One output of one row: what is left at the end of the outputs.
+void multiply_one(const Product& p, std::int64_t row, std::int64_t output) {
+  float total = 0;
+  for (std::int64_t i = 0; i < p.in; ++i) {
+    total += p.x[row * p.x_stride + i] * p.weight[output * p.in + i];
   }
-  for (; output < end; ++output) {
-    multiply_block<kRows, 1>(p, output);
+  float& y = p.y[row * p.y_stride + output];
+  y = p.add ? y + total : total;
+}
+
+// All rows times four outputs, whose weights stay in the nearest cache meanwhile.
+void multiply_quad(const Product& p, std::int64_t rows, std::int64_t output) {
+  std::int64_t row = 0;
+  for (; row + 3 <= rows; row += 3) {
+    multiply_tile<3, 1>(p, row, output);
+  }
+  if (rows - row == 2) {
+    multiply_tile<2, 1>(p, row, output);
+  } else if (rows - row == 1) {
+    multiply_tile<1, 1>(p, row, output);
   }
 }
 
@@ -76,19 +89,19 @@ bool can_multiply_few_rows() { return has_avx2(); }
 void multiply_few_rows(std::int64_t rows, std::int64_t in, const float* x, std::int64_t x_stride, const float* weight,
                        std::int64_t begin, std::int64_t end, bool add, float* y, std::int64_t y_stride) {
   const Product product{in, x, x_stride, weight, add, y, y_stride};
-  switch (rows) {
-    case 1:
-      multiply<1>(product, begin, end);
-      break;
-    case 2:
-      multiply<2>(product, begin, end);
-      break;
-    case 3:
-      multiply<3>(product, begin, end);
-      break;
-    default:
-      multiply<4>(product, begin, end);
-      break;
+  std::int64_t output = begin;
+  if (rows == 1) {
+    for (; output + 8 <= end; output += 8) {
+      multiply_tile<1, 2>(product, 0, output);
+    }
+  }
+  for (; output + 4 <= end; output += 4) {
+    multiply_quad(product, rows, output);
+  }
+  for (; output < end; ++output) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      multiply_one(product, row, output);
+    }
   }
 }
 

@@ -7,12 +7,12 @@
 namespace promptcached::model {
 
 // Rows up to which this beats a general matrix product.
-inline constexpr std::int64_t kFewRows = 4;
+inline constexpr std::int64_t kFewRows = 48;
 
 // Whether this processor can be served.
 bool can_multiply_few_rows();
 
-// Outputs `begin` to `end` - 1 of y = x * weight^T, for rows 1 to kFewRows. With `add` set, they are added to y
+// Outputs `begin` to `end` - 1 of y = x * weight^T, for any rows > 0. With `add` set, they are added to y
 // instead.
 void multiply_few_rows(std::int64_t rows, std::int64_t in,
                        const float* x,  // [rows, in], rows x_stride apart

@@ -126,8 +126,7 @@ class FakeLm final : public model::CausalLm {
     if (std::isnan(k[0])) {
       throw std::runtime_error("a row was shown freed KV");
     }
-    const std::uint64_t digest =
-        static_cast<std::uint64_t>(k[2]) | (static_cast<std::uint64_t>(k[3]) << 24);
+    const std::uint64_t digest = static_cast<std::uint64_t>(k[2]) | (static_cast<std::uint64_t>(k[3]) << 24);
     return mix(digest);
   }
 

@@ -64,6 +64,10 @@ def tokens(events):
     return [event for event in events if event.name == "token"]
 
 
+def start(events):
+    return next(event for event in events if event.name == "start").data
+
+
 def joined_text(events):
     return "".join(event.data["text"] for event in tokens(events))
 

@@ -42,7 +42,10 @@ def test_broken_json(server, method, path, name):
 
 
 # A NUL is JSON, but no PML.
-@pytest.mark.parametrize("path,field,pml", [("/generate", "prompt", "<prompt schema='alive'>"), ("/schemas", "schema", "<schema name='s'>")])
+@pytest.mark.parametrize(
+    "path,field,pml",
+    [("/generate", "prompt", "<prompt schema='alive'>"), ("/schemas", "schema", "<schema name='s'>")],
+)
 def test_nul_in_pml(server, path, field, pml):
     server.register("<schema name='alive'>Say hello.</schema>")
     response = server.client.post(path, json={field: f"{pml}a\0b</{field}>"})

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sse import joined_text, last, stream, tokens
+from sse import joined_text, last, start, stream, tokens
 
 SCHEMA = """<schema name="gen">
   <system>You are helpful.</system>
@@ -55,8 +55,7 @@ def test_streamed_and_unstreamed_are_the_same(gen):
         assert joined_text(events) == answer["text"]
         assert last(events)["finish_reason"] == answer["finish_reason"]
         assert last(events)["usage"] == answer["usage"]
-        start = events[0].data
-        assert start["cache"] == answer["cache"]
+        assert start(events)["cache"] == answer["cache"]
         assert last(events)["usage"]["completion_tokens"] == len(tokens(events))
 
 

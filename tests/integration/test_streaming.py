@@ -13,7 +13,7 @@ import time
 import httpx
 import pytest
 from raw_http import connect, read_all
-from sse import check_grammar, joined_text, last, read_events, stream, tokens
+from sse import check_grammar, joined_text, last, read_events, start, stream, tokens
 
 SCHEMA = """<schema name="streams">
   <module name="text">Once upon a time there was a small server that remembered what it had read.</module>
@@ -50,9 +50,8 @@ def test_headers_and_events(streams):
         assert response.headers["x-request-id"]
         events = list(read_events(response.iter_raw()))
     check_grammar(events)
-    start = events[0].data
-    assert set(start) == {"id", "model", "schema", "version", "usage", "cache"}
-    assert set(start["usage"]) == {"prompt_tokens", "cached_tokens", "new_tokens"}
+    assert set(start(events)) == {"id", "model", "schema", "version", "usage", "cache"}
+    assert set(start(events)["usage"]) == {"prompt_tokens", "cached_tokens", "new_tokens"}
     for token in tokens(events):
         assert set(token.data) == {"text", "token_id", "logprob"}
     done = last(events)

@@ -1,4 +1,5 @@
-// The product's promise: cached KV plus new tokens equal a direct forward pass over the same tokens, positions and mask.
+// The product's promise: cached KV plus new tokens equal a direct forward pass over the same tokens, positions and
+// mask.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -43,7 +44,7 @@ std::vector<std::string> prompts() {
       prompt("<food/><maui><hana/></maui><trip-plan><pace/></trip-plan>What is for lunch?</user>"),  // any order
       prompt("<miami/><food/>Where is dinner?</user>"),                                              // the scaffold
       prompt("<miami/>Also:<visa/><food/>Do we need papers?</user>"),  // text in a hole between imports; uncached
-      prompt("<trip-plan/><food/>"),                                                          // no new text at all
+      prompt("<trip-plan/><food/>"),                                   // no new text at all
   };
 }
 
@@ -98,8 +99,7 @@ void check_same_but_for_ties(ParityFixture& fixture, const std::string& prompt, 
   if (differ.first == answer.end()) {
     return;
   }
-  const auto direct =
-      fixture.direct(fixture.request(prompt, static_cast<std::int32_t>(alone.size())), alone);
+  const auto direct = fixture.direct(fixture.request(prompt, static_cast<std::int32_t>(alone.size())), alone);
   const std::size_t at = static_cast<std::size_t>(differ.first - answer.begin());
   INFO(prompt << ": first difference at token " << at);
   CHECK(gap(direct[at], *differ.first) < kNearTie);

@@ -3,6 +3,7 @@
 
 Usage: include_direction.py ROOT
 """
+
 import pathlib
 import re
 import sys
@@ -61,12 +62,10 @@ def faults_in(path, text):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    files = [path for folder in ("core", "api", "server") for path in sorted((root / folder).rglob("*"))
-             if path.suffix in (".h", ".cpp")]
+    files = [path for folder in ("core", "api", "server") for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cpp")]
     if len(files) < 50:
         sys.exit(f"only {len(files)} sources found under {root}: is that the project's root?")
-    faults = [fault for path in files
-              for fault in faults_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))]
+    faults = [fault for path in files for fault in faults_in(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))]
     for fault in faults:
         print(fault)
     print(f"{len(files)} files, {len(faults)} forbidden includes")

@@ -28,7 +28,7 @@ class Captured {
   std::string take() {
     const std::string text = stream_.str();
     stream_.str("");
-    CHECK(text.find("\n") == text.size() - 1);  // one line an event
+    CHECK(text.find('\n') == text.size() - 1);  // one line an event
     std::smatch match;
     static const std::regex kTime(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
     REQUIRE(std::regex_search(text, match, kTime));

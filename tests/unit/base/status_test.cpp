@@ -50,6 +50,7 @@ TEST_CASE("a typing error finds the name that was meant", "[base]") {
   const std::vector<std::string> known = {"max_tokens", "temperature", "top_p", "stop"};
   CHECK(nearest_name("max_token", known) == "max_tokens");
   CHECK(nearest_name("temprature", known) == "temperature");
+  CHECK(nearest_name("tpo_k", {"top_k", "top_p"}) == "top_k");  // neighbours swapped
   CHECK(nearest_name("stop", known) == "stop");
   CHECK(nearest_name("frequency", known).empty());
   CHECK(nearest_name("", known).empty());

@@ -11,14 +11,14 @@ const std::vector<std::string> kModes = {"isolated", "rooted", "contextual"};
 // Everything PML has: root text, unions, nesting, parameters, a scaffold, a module that is never cached.
 std::string rich_schema(const std::string& name, const std::string& mode, int seed) {
   const auto words = EngineFixture::words;
-  return "<schema name=\"" + name + "\" attention=\"" + mode + "\">" + words(seed, 5) +
-         "<module name=\"plan\">" + words(seed + 1, 9) + " <param name=\"days\" len=\"3\"/> " + words(seed + 2, 40) +
-         "<module name=\"inner\">" + words(seed + 3, 12) + "</module>" + words(seed + 4, 6) + "</module>" +
-         words(seed + 5, 4) + "<union scaffold=\"b\"><module name=\"a\">" + words(seed + 6, 3) +
-         "</module><module name=\"b\">" + words(seed + 7, 17) + "<module name=\"deep\">" + words(seed + 8, 5) +
-         "</module></module><module name=\"c\">" + words(seed + 9, 11) + "</module></union>" + words(seed + 10, 7) +
-         "<module name=\"fresh\" cache=\"false\">" + words(seed + 11, 8) + "</module>" +
-         "<module name=\"end\">" + words(seed + 12, 10) + "</module><scaffold modules=\"a end\"/></schema>";
+  return "<schema name=\"" + name + "\" attention=\"" + mode + "\">" + words(seed, 5) + "<module name=\"plan\">" +
+         words(seed + 1, 9) + " <param name=\"days\" len=\"3\"/> " + words(seed + 2, 40) + "<module name=\"inner\">" +
+         words(seed + 3, 12) + "</module>" + words(seed + 4, 6) + "</module>" + words(seed + 5, 4) +
+         "<union scaffold=\"b\"><module name=\"a\">" + words(seed + 6, 3) + "</module><module name=\"b\">" +
+         words(seed + 7, 17) + "<module name=\"deep\">" + words(seed + 8, 5) + "</module></module><module name=\"c\">" +
+         words(seed + 9, 11) + "</module></union>" + words(seed + 10, 7) + "<module name=\"fresh\" cache=\"false\">" +
+         words(seed + 11, 8) + "</module>" + "<module name=\"end\">" + words(seed + 12, 10) +
+         "</module><scaffold modules=\"a end\"/></schema>";
 }
 
 std::vector<std::string> rich_prompts(const std::string& schema) {
@@ -77,7 +77,8 @@ TEST_CASE("a budget too small for the work still gives every request its answer"
     std::vector<std::pair<std::shared_ptr<TokenStream>, std::vector<TokenId>>> running;
     for (int i = 0; i < 12; ++i) {
       const std::vector<std::string> prompts = rich_prompts("s" + std::to_string(random() % kSchemas));
-      GenerateRequest request = fixture.request(prompts[random() % prompts.size()], 1 + static_cast<int>(random() % 30));
+      GenerateRequest request =
+          fixture.request(prompts[random() % prompts.size()], 1 + static_cast<int>(random() % 30));
       request.bypass_cache = random() % 8 == 0;
       std::vector<TokenId> expected = fixture.expected(request);
       running.emplace_back(fixture.submit(std::move(request)), std::move(expected));
@@ -117,7 +118,8 @@ TEST_CASE("requests that share a module hold one copy of it and read it once a s
   const std::int64_t steps_before = fixture.lm->steps;
   std::vector<std::shared_ptr<TokenStream>> streams;
   for (int i = 0; i < 64; ++i) {
-    streams.push_back(fixture.submit(fixture.request("<prompt schema=\"s\"><m/>w" + std::to_string(i) + "</prompt>", 20)));
+    streams.push_back(
+        fixture.submit(fixture.request("<prompt schema=\"s\"><m/>w" + std::to_string(i) + "</prompt>", 20)));
   }
   for (const auto& stream : streams) {
     CHECK(collect(*stream).done.has_value());
@@ -167,8 +169,8 @@ TEST_CASE("isolated modules have the same key whatever stands before them, roote
     fixture.add_schema("<schema name=\"s\" attention=\"" + mode + "\"><module name=\"a\">" + before +
                        "</module><module name=\"b\">w9 w8 w7</module></schema>");
     const auto version = *fixture.engine->schemas().find("s");
-    return version->keys[static_cast<std::size_t>(pml::find_module(*version->schema, "b") -
-                                                  version->schema->modules.data())];
+    return version
+        ->keys[static_cast<std::size_t>(pml::find_module(*version->schema, "b") - version->schema->modules.data())];
   };
   EngineFixture fixture;
   // a is no ancestor of b and no root text, so in both modes b does not see it.

@@ -163,7 +163,9 @@ TEST_CASE("blocks evict modules, and give back their bytes", "[kv]") {
 
 TEST_CASE("spare blocks never keep a module out, nor pass the capacity", "[kv]") {
   PoolFixture f(64);  // an eighth of it, two blocks, may be spare
-  { const auto blocks = f.pool->allocate_blocks(16); }
+  {
+    const auto blocks = f.pool->allocate_blocks(16);
+  }
   CHECK(f.log->live_bytes() == 8 * kTokenBytes);
   CHECK(f.pool->stats().free_bytes == f.pool->stats().capacity_bytes);
   CHECK(f.add(1, 60));
@@ -177,7 +179,9 @@ TEST_CASE("spare blocks never keep a module out, nor pass the capacity", "[kv]")
 
 TEST_CASE("a full device is an error that leaves the counters as they were", "[kv]") {
   PoolFixture f(64);
-  { const auto blocks = f.pool->allocate_blocks(2); }  // two spare ones
+  {
+    const auto blocks = f.pool->allocate_blocks(2);
+  }  // two spare ones
   f.add(1, 8);
   f.log->limit_bytes = 20 * kTokenBytes;
   const PoolStats before = f.pool->stats();

@@ -42,7 +42,7 @@ class CountingAllocator final : public KvAllocator {
       log_->faults += bytes == 0 ? 1 : 0;
       return nullptr;
     }
-    auto* const data = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
+    auto* const data = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64}));
     log_->live.emplace(data, bytes);
     log_->bytes += bytes;
     log_->peak_bytes = std::max(log_->peak_bytes, log_->bytes);
@@ -58,7 +58,7 @@ class CountingAllocator final : public KvAllocator {
     }
     log_->bytes -= bytes;
     log_->live.erase(found);
-    ::operator delete (data, std::align_val_t{64});
+    ::operator delete(data, std::align_val_t{64});
   }
 
   void poison(std::byte* data, std::size_t bytes) override { std::memset(data, 0xFF, bytes); }

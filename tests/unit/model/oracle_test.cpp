@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kTolerance = 1e-4;  // relative to the largest logit
 
-// Runs of tokens, in order, such that each token sees an earlier run wholly or not at all, and its own run up to itself.
+// Runs of tokens, in order, such that each token sees an earlier run wholly or not at all, and its own run up to
+// itself.
 std::vector<RowRange> runs_of(const OracleCase& oracle) {
   const auto n = static_cast<std::int32_t>(oracle.tokens.size());
   const auto sees = [&](std::int32_t row, std::int32_t column) {

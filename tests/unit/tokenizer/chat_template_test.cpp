@@ -150,6 +150,7 @@ TEST_CASE("one template renders in many threads") {
   const auto chat_template = load_chat_template(model_directory());
   const std::string expected = chat_template->render(kConversation, true).value();
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<int> wrong{0};
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {

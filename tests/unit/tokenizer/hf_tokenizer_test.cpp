@@ -296,6 +296,7 @@ TEST_CASE("what one thread encodes, all encode") {
     const Json corpus = read_json(named.corpus);
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (std::size_t thread = 0; thread < 4; ++thread) {
       threads.emplace_back([&, thread] {
         for (std::size_t i = 0; i < corpus.size(); ++i) {

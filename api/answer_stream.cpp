@@ -142,11 +142,11 @@ Result<HttpResponse> AnswerStream::whole() && {
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
       note_end(*done);
       answer["text"] = text;
-      if (with_top_) {
-        answer["tokens"] = std::move(tokens);
-      }
       answer.update(done_json(*done));
     }
+  }
+  if (with_top_) {
+    answer["tokens"] = std::move(tokens);
   }
   const auto start = Clock::now();
   HttpResponse response;

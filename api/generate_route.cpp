@@ -24,10 +24,10 @@ struct Prepared {
 };
 
 std::string new_generation_id() {
-  static const std::uint32_t process = std::random_device{}();
+  static const std::uint32_t kProcess = std::random_device{}();
   static std::atomic<std::uint32_t> counter{0};
   char text[32];
-  std::snprintf(text, sizeof text, "gen-%08" PRIx32 "%08" PRIx32, process, counter.fetch_add(1));
+  std::snprintf(text, sizeof text, "gen-%08" PRIx32 "%08" PRIx32, kProcess, counter.fetch_add(1));
   return text;
 }
 

@@ -92,12 +92,10 @@ TokenId pick(const std::vector<Candidate>& candidates, double u) {
     }
   }
   // Rounding: the last one that has any probability.
-  for (auto last = candidates.rbegin(); last != candidates.rend(); ++last) {
-    if (last->logit > -std::numeric_limits<float>::infinity()) {
-      return last->token;
-    }
-  }
-  return candidates.front().token;
+  const auto last = std::find_if(candidates.rbegin(), candidates.rend(), [](const Candidate& candidate) {
+    return candidate.logit > -std::numeric_limits<float>::infinity();
+  });
+  return last != candidates.rend() ? last->token : candidates.front().token;
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ Error cannot_split(const std::string& why) {
 Result<std::vector<std::string>> gaps_of(const ChatTemplate& chat_template, const std::vector<std::string>& roles,
                                          bool add_generation_prompt) {
   std::vector<ChatMessage> messages;
+  messages.reserve(roles.size());
   for (std::size_t i = 0; i < roles.size(); ++i) {
     messages.push_back({roles[i], std::string(kMarkers[i])});
   }

@@ -35,7 +35,7 @@ class Server:
         self._command = [str(options.binary), "--model", str(options.model), *arguments, *options.server_args.split()]
         self._ready_timeout_s = ready_timeout_s
         RESULTS.mkdir(parents=True, exist_ok=True)
-        self.log_path = RESULTS / f"{name}.log"
+        self.log_path = RESULTS / f"{name}-{os.getpid()}.log"  # kept when something goes wrong
         self.exit_status = None
 
     def __enter__(self):
@@ -54,8 +54,10 @@ class Server:
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, fault, *_):
         self.stop()
+        if fault is None and self.exit_status == 0:
+            self.log_path.unlink()
 
     @property
     def pid(self):

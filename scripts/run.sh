@@ -8,7 +8,7 @@ cat >&2 <<TEXT
 Serving $(basename "$MODEL_DIR") on http://$listen (Ctrl-C stops it). From another terminal, in this folder, try:
 
   curl -sS http://$listen/schemas -H 'Content-Type: application/xml' --data-binary @config/schemas/travel.xml
-  curl -sSN 'http://$listen/generate?max_tokens=64' -H 'Content-Type: application/xml' --data-binary @config/schemas/travel-prompt.xml
+  curl -sSN 'http://$listen/generate?max_tokens=64' -H 'Content-Type: application/xml' --data-binary @config/prompts/travel.xml
   curl -sS http://$listen/metrics | grep -E 'time_to_first_token_seconds_(sum|count)|module_(lookups|hits)_total'
 
 TEXT

@@ -183,7 +183,8 @@ bool Scheduler::make_room(const std::shared_ptr<Sequence>& sequence, std::int32_
   return true;
 }
 
-void Scheduler::preempt(const std::shared_ptr<Sequence>& sequence) {
+// By value: the caller's reference may be to an element of the lists it is taken from.
+void Scheduler::preempt(std::shared_ptr<Sequence> sequence) {
   std::erase(running_, sequence);
   std::erase(loading_, sequence);
   sequence->give_back_memory();

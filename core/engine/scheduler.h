@@ -70,7 +70,7 @@ class Scheduler {
   void add_encoding(BatchBuilder& builder, std::int32_t rows);
   void add_suspect(BatchBuilder& builder);
   bool make_room(const std::shared_ptr<Sequence>& sequence, std::int32_t tokens);
-  void preempt(const std::shared_ptr<Sequence>& sequence);
+  void preempt(std::shared_ptr<Sequence> sequence);
   void resolve_standstill();
   void take_token(Sequence& sequence, std::span<const float> logits);
   void count_lookups(const Sequence& sequence);

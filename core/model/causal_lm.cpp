@@ -103,6 +103,11 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
   const std::int64_t positions = usable_positions(config, options);
   const Compute compute = resolve_compute(options);
   set_threads(options.threads > 0 ? options.threads : physical_cores());
+#ifndef _OPENMP
+  if (options.log) {
+    options.log("built without OpenMP: this program's own loops run on one thread");
+  }
+#endif
   const StoredTensors stored = StoredTensors::open(options.directory);
   std::string digest = timed(options, "hashed the weights", [&] { return fingerprint(config, stored, compute); });
   ModelWeights weights = timed(options, "loaded the weights", [&] { return load_weights(config, stored, compute); });

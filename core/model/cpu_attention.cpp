@@ -16,10 +16,10 @@ namespace {
 
 // Numbers below which a second thread costs more than it saves.
 constexpr std::int64_t kNumbersPerTask = 16 * 1024;
-// Queries of a head above which there is work enough for all threads without dividing the keys.
+// Queries of a KV head above which there is work enough for all threads without dividing the keys.
 constexpr std::int64_t kManyQueries = 512;
 // Queries of a KV head up to which streaming the keys beats torch's blocked attention.
-constexpr std::int64_t kFewQueries = 8;
+constexpr std::int64_t kFewQueries = 256;
 // Keys below which dividing them costs more than it saves.
 constexpr std::int64_t kFewKeys = 128;
 

@@ -7,7 +7,7 @@
 namespace promptcached::model {
 
 // Rows up to which this beats a general matrix product.
-inline constexpr std::int64_t kFewRows = 48;
+inline constexpr std::int64_t kFewRows = 128;
 
 // Whether this processor can be served.
 bool can_multiply_few_rows();

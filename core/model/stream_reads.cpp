@@ -66,13 +66,15 @@ std::vector<Task> plan(std::span<const StoredKeys> reads, std::int64_t group) {
   return tasks;
 }
 
-// Gives each task its part of `memory`.
+// Gives each task its part of `memory`, which grows when it has to.
 void allot(std::vector<Task>* tasks, std::int64_t head_dim, std::vector<float>* memory) {
   std::int64_t floats = 0;
   for (const Task& task : *tasks) {
     floats += padded(task.queries) * (2 * head_dim + 1);
   }
-  memory->resize(static_cast<std::size_t>(floats));
+  if (memory->size() < static_cast<std::size_t>(floats)) {
+    memory->resize(static_cast<std::size_t>(floats));
+  }
   float* next = memory->data();
   for (Task& task : *tasks) {
     const std::int64_t queries = padded(task.queries);
@@ -117,7 +119,7 @@ void merge_task(const Task& task, const at::Tensor& q, AttentionSum* sum) {
 void stream_reads(const at::Tensor& q, std::span<const StoredKeys> reads, AttentionSum* sum) {
   const std::int64_t head_dim = q.size(3);
   std::vector<Task> tasks = plan(reads, q.size(2));
-  std::vector<float> memory;
+  static thread_local std::vector<float> memory;  // kept from layer to layer and step to step
   allot(&tasks, head_dim, &memory);
   std::int64_t scores = 0;
   for (const Task& task : tasks) {

@@ -1,17 +1,23 @@
-"""Starts the real server on a real model; the tests talk to it over HTTP as clients do.
+"""Starts the real server; the tests talk to it over HTTP as clients do.
 
-PROMPTCACHED_BINARY and PROMPTCACHED_TEST_MODEL say which; by default build/promptcached on the default model.
+What an answer is worth is tested on a real model: PROMPTCACHED_TEST_MODEL, by default the default model. What does not
+depend on it (starting, stopping, connections) is tested on a tiny random one, which loads in no time. PROMPTCACHED_BINARY
+says which server; by default build/promptcached.
 """
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 PROJECT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("PROMPTCACHED_BINARY", PROJECT / "build/promptcached"))
@@ -41,7 +47,7 @@ class Server:
     def start(self, ready=True):
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(self.arguments, stderr=log, stdout=log, env=self.environment)
-        self.url = self.wait_for_log(r"listening on (https?://\S+)")
+        self.url = self.wait_for_log(r"listening on (https?://[^\s\"]+)")
         self.client = httpx.Client(base_url=self.url, timeout=120, verify=False)
         if ready:
             self.wait_ready()
@@ -129,6 +135,49 @@ def parse_metrics(text):
     return values
 
 
+def make_tiny_model(directory):
+    """A Llama with random weights and the tests' 700-token vocabulary (with BOS), good for 100,000 positions."""
+    hidden, inner, layers, heads, kv_heads, head_dim, vocab = 64, 128, 2, 4, 2, 16, 704
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": hidden,
+        "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": vocab, "max_position_embeddings": 100_000,
+        "rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "tie_word_embeddings": False, "torch_dtype": "float32",
+        "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    random = np.random.default_rng(7)
+
+    def matrix(rows, columns):
+        return random.normal(0, 0.3, (rows, columns)).astype(np.float32)
+
+    ones = np.ones(hidden, np.float32)
+    tensors = {"model.embed_tokens.weight": matrix(vocab, hidden), "lm_head.weight": matrix(vocab, hidden), "model.norm.weight": ones}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}."
+        tensors |= {
+            prefix + "input_layernorm.weight": ones,
+            prefix + "post_attention_layernorm.weight": ones,
+            prefix + "self_attn.q_proj.weight": matrix(heads * head_dim, hidden),
+            prefix + "self_attn.k_proj.weight": matrix(kv_heads * head_dim, hidden),
+            prefix + "self_attn.v_proj.weight": matrix(kv_heads * head_dim, hidden),
+            prefix + "self_attn.o_proj.weight": matrix(hidden, heads * head_dim),
+            prefix + "mlp.gate_proj.weight": matrix(inner, hidden),
+            prefix + "mlp.up_proj.weight": matrix(inner, hidden),
+            prefix + "mlp.down_proj.weight": matrix(hidden, inner),
+        }
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(tensors, directory / "model.safetensors")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(PROJECT / "tests/data/oracle/metaspace-tokenizer" / name, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny-random")
+
+
 @pytest.fixture
 def start_server(tmp_path):
     """Starts servers of a test's own; they are gone when it ends."""
@@ -142,6 +191,16 @@ def start_server(tmp_path):
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture
+def start_tiny(start_server, tiny_model):
+    """The same on the tiny model."""
+
+    def start(*arguments, **options):
+        return start_server(*arguments, model=tiny_model, **{"kv": "64MiB", **options})
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,21 @@ def test_modules_bring_no_tokens_of_their_own(server):
     assert prompt_tokens(20) - prompt_tokens(10) == 10
 
 
+def test_bos_appears_once(start_tiny):
+    server = start_tiny()
+    tokens = {}
+    for count in (1, 2, 10, 20):
+        modules = "".join(f"<module name='m{i}'>7</module>" for i in range(count))
+        server.register(f"<schema name='s05'>{modules}</schema>")
+        imports = "".join(f"<m{i}/>" for i in range(count))
+        answer = ask(server, f"<prompt schema='s05'>{imports}x</prompt>", 1, echo=True)
+        assert answer["prompt_text"].count("<s>") == 1
+        assert answer["prompt_text"].startswith("<s>")
+        tokens[count] = answer["usage"]["prompt_tokens"]
+    one = tokens[2] - tokens[1]
+    assert tokens[20] - tokens[10] == 10 * one
+
+
 # S06: a schema that passes the model's positions is refused when it is registered, also if a prompt needs only its end.
 def test_schemas_longer_than_the_model(server):
     modules = "".join(f"<module name='m{i}'>{'word ' * 1000}</module>" for i in range(9))

@@ -9,7 +9,7 @@ import time
 
 import httpx
 import pytest
-from conftest import BINARY, MODEL, PROJECT, clean_environment
+from conftest import BINARY, MODEL, clean_environment
 from raw_http import Response, connect, read_all
 from sse import read_events
 
@@ -17,7 +17,7 @@ SCHEMA = "<schema name='life'><module name='m'>A short text about nothing in par
 PROMPT = "<prompt schema='life'><m/><user>Go on.</user></prompt>"
 
 
-def run_to_end(*arguments, seconds=60):
+def run_to_end(*arguments, seconds=120):
     """A server that is not meant to serve: its exit status and what it said."""
     result = subprocess.run(
         [str(BINARY), *map(str, arguments)], capture_output=True, text=True, timeout=seconds, env=clean_environment(), check=False
@@ -50,11 +50,11 @@ def wait_for_tokens(streams, seconds=30):
 
 
 # S30: running streams finish, new work is refused, probes are answered.
-def test_sigterm_lets_streams_finish(start_server):
-    server = start_server("--drain-timeout", "60s")
+def test_sigterm_lets_streams_finish(start_tiny):
+    server = start_tiny("--drain-timeout", "300s")
     server.register(SCHEMA)
     streams = [[] for _ in range(5)]
-    threads = [start_stream(server, events, max_tokens=150) for events in streams]
+    threads = [start_stream(server, events, max_tokens=1500) for events in streams]
     wait_for_tokens(streams)
     server.process.send_signal(signal.SIGTERM)
     server.wait_for_log("SIGTERM")
@@ -73,17 +73,17 @@ def test_sigterm_lets_streams_finish(start_server):
     for events in streams:
         assert events[-1].name == "done"
         assert events[-1].data["finish_reason"] == "length"
-        assert sum(event.name == "token" for event in events[1:]) == 150
+        assert sum(event.name == "token" for event in events[1:]) == 1500
     ended = time.monotonic()
     assert server.process.wait(30) == 0
     assert time.monotonic() - ended < 5
 
 
-def test_the_drain_timeout_ends_what_is_left_with_an_error(start_server):
-    server = start_server("--drain-timeout", "1s", kv="512MiB")
+def test_the_drain_timeout_ends_what_is_left_with_an_error(start_tiny):
+    server = start_tiny("--drain-timeout", "1s")
     server.register(SCHEMA)
     streams = [[] for _ in range(3)]
-    threads = [start_stream(server, events, max_tokens=5000) for events in streams]
+    threads = [start_stream(server, events, max_tokens=50_000) for events in streams]
     wait_for_tokens(streams)
     started = time.monotonic()
     assert server.terminate() == 0
@@ -95,13 +95,13 @@ def test_the_drain_timeout_ends_what_is_left_with_an_error(start_server):
         assert events[-1].data["error"]["code"] == "draining"
 
 
-def test_a_second_signal_leaves_at_once(start_server):
-    server = start_server("--drain-timeout", "60s", kv="512MiB")
+def test_a_second_signal_leaves_at_once(start_tiny):
+    server = start_tiny("--drain-timeout", "60s")
     server.register(SCHEMA)
     events = []
     with pytest.raises(httpx.HTTPError):
         client = httpx.Client(base_url=server.url, timeout=60)
-        with client.stream("POST", "/generate", json={"prompt": PROMPT, "max_tokens": 5000, "ignore_eos": True}) as response:
+        with client.stream("POST", "/generate", json={"prompt": PROMPT, "max_tokens": 50_000, "ignore_eos": True}) as response:
             for event in read_events(response.iter_raw()):
                 events.append(event)
                 if len(events) == 3:
@@ -120,22 +120,22 @@ def test_sigterm_while_loading(start_server):
     assert time.monotonic() - started < 5
 
 
-def test_sigterm_when_idle_and_a_restart_on_the_same_port(start_server):
-    server = start_server()
+def test_sigterm_when_idle_and_a_restart_on_the_same_port(start_tiny):
+    server = start_tiny()
     idle = connect(server)  # a kept-alive connection must not delay the end
     idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
     assert b"200 OK" in idle.recv(65536)
     started = time.monotonic()
-    assert server.terminate(10) == 0
-    assert time.monotonic() - started < 2
+    assert server.terminate(20) == 0
+    assert time.monotonic() - started < 5
     assert idle.recv(65536) == b""
     host, port = server.address
-    again = start_server("--listen", f"{host}:{port}")
+    again = start_tiny("--listen", f"{host}:{port}")
     assert again.address == (host, port)
 
 
-def test_probes_are_answered_while_loading(start_server):
-    server = start_server(ready=False)
+def test_a_start_of_the_default_model(start_server):
+    server = start_server("--log-format", "json", ready=False)
     seen = set()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -149,10 +149,6 @@ def test_probes_are_answered_while_loading(start_server):
         assert work.status_code in (503, 404)
         time.sleep(0.01)
     assert seen == {200, 503}
-
-
-def test_the_log_of_a_start(start_server):
-    server = start_server("--log-format", "json")
     server.wait_for_log("ready in")
     lines = [json.loads(line) for line in server.log().splitlines()]
     text = "\n".join(line["message"] for line in lines)
@@ -160,26 +156,26 @@ def test_the_log_of_a_start(start_server):
         assert word in text, word
 
 
-def test_prompts_stay_out_of_the_log(start_server):
-    server = start_server("--log-level", "debug")
+def test_prompts_stay_out_of_the_log(start_tiny):
+    server = start_tiny("--log-level", "debug")
     server.register(SCHEMA)
     server.generate("<prompt schema='life'><m/>the secret word is xyzzy</prompt>", max_tokens=2)
     server.client.post("/generate", json={"prompt": "<prompt schema='life'><nope/>xyzzy</prompt>"})
     assert "xyzzy" not in server.log()
     assert "nothing in particular" not in server.log()
-    talkative = start_server("--log-prompts")
+    talkative = start_tiny("--log-prompts")
     talkative.register(SCHEMA)
     talkative.generate("<prompt schema='life'><m/>the secret word is xyzzy</prompt>", max_tokens=2)
     assert "xyzzy" in talkative.log()
 
 
-def test_schemas_at_start(start_server, tmp_path):
+def test_schemas_at_start(start_tiny, tmp_path):
     folder = tmp_path / "schemas"
     folder.mkdir()
     (folder / "b.xml").write_text("<schema name='beta'><module name='m'>Second.</module></schema>")
     (folder / "a.pml").write_text("<schema name='alpha'><module name='m'>First.</module></schema>")
     (folder / "notes.txt").write_text("not a schema")
-    server = start_server("--schemas", folder, "--warm")
+    server = start_tiny("--schemas", folder, "--warm")
     schemas = {schema["name"]: schema for schema in server.client.get("/schemas").json()["schemas"]}
     assert set(schemas) == {"alpha", "beta"}
     assert all(schema["state"] == "ready" for schema in schemas.values())
@@ -188,10 +184,10 @@ def test_schemas_at_start(start_server, tmp_path):
     assert server.terminate() == 0
 
 
-def test_a_broken_schema_stops_the_start(tmp_path):
+def test_a_broken_schema_stops_the_start(tmp_path, tiny_model):
     (tmp_path / "good.xml").write_text("<schema name='good'>x</schema>")
     (tmp_path / "wrong.xml").write_text("<schema name='wrong'>\n  <modul/></schema>")
-    status, log = run_to_end("--model", MODEL, "--listen", "127.0.0.1:0", "--kv-device-bytes", "64MiB", "--schemas", tmp_path)
+    status, log = run_to_end("--model", tiny_model, "--listen", "127.0.0.1:0", "--kv-device-bytes", "64MiB", "--schemas", tmp_path)
     assert status == 1
     assert "wrong.xml:2:3" in log
 
@@ -219,12 +215,12 @@ def test_a_port_in_use():
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in log.strip().splitlines()[-1]
 
 
-def test_connections_beyond_the_limit(start_server):
-    server = start_server("--max-connections", "4", "--ops-listen", "127.0.0.1:0", kv="256MiB")
+def test_connections_beyond_the_limit(start_tiny):
+    server = start_tiny("--max-connections", "4", "--ops-listen", "127.0.0.1:0")
     server.register(SCHEMA)
     server.client.close()
     operations = server.wait_for_log(r"operations on (http://\S+)")
-    body = json.dumps({"prompt": PROMPT, "max_tokens": 2000, "ignore_eos": True}).encode()
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 50_000, "ignore_eos": True}).encode()
     request = (
         b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
     )
@@ -252,8 +248,8 @@ def test_connections_beyond_the_limit(start_server):
 
 
 # A connection that does nothing makes room for one that has something to say.
-def test_idle_connections_give_way(start_server):
-    server = start_server("--max-connections", "4")
+def test_idle_connections_give_way(start_tiny):
+    server = start_tiny("--max-connections", "4")
     server.client.close()
     idle = [connect(server) for _ in range(4)]
     for connection in idle:
@@ -268,10 +264,10 @@ def test_idle_connections_give_way(start_server):
         connection.close()
 
 
-def test_api_keys(start_server, tmp_path):
+def test_api_keys(start_tiny, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("# operators\nadmin-key-0123456789\nreader-key-0123456789 read\nuser-key-0123456789 generate\n")
-    server = start_server("--api-keys", keys)
+    server = start_tiny("--api-keys", keys)
     assert server.client.get("/schemas").status_code == 401
     assert server.client.get("/schemas").headers["www-authenticate"] == "Bearer"
     assert server.client.get("/healthz").status_code == 200
@@ -288,7 +284,7 @@ def test_api_keys(start_server, tmp_path):
     assert "key-0123456789" not in server.log()
 
 
-def test_tls(start_server, tmp_path):
+def test_tls(start_tiny, tmp_path):
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [
@@ -310,7 +306,7 @@ def test_tls(start_server, tmp_path):
         check=True,
         capture_output=True,
     )
-    server = start_server("--tls-cert", certificate, "--tls-key", key)
+    server = start_tiny("--tls-cert", certificate, "--tls-key", key)
     assert server.url.startswith("https://")
     server.register(SCHEMA)
     with server.client.stream(
@@ -329,9 +325,3 @@ def test_tls(start_server, tmp_path):
     status, log = run_to_end("--model", MODEL, "--tls-cert", key, "--tls-key", key, "--listen", "127.0.0.1:0")
     assert status == 1
     assert "TLS certificate" in log
-
-
-def test_the_version_is_that_of_the_project():
-    status = subprocess.run([str(BINARY), "--version"], capture_output=True, text=True, env=clean_environment(), check=True)
-    cmake = (PROJECT / "CMakeLists.txt").read_text()
-    assert f"VERSION {status.stdout.split()[1]} " in cmake

@@ -96,8 +96,8 @@ def test_tokens_are_counted_by_source(server):
 
 
 # S26: look-ups are counted once per request and module, however often a request has to wait or start again.
-def test_lookups_and_hits_match_the_requests(start_server):
-    server = start_server("--max-running", "4", kv="96MiB")
+def test_lookups_and_hits_match_the_requests(start_tiny):
+    server = start_tiny("--max-running", "4", kv="2MiB")
     modules = "".join(f"<module name='m{i}'>{i} {WORDS * 8}</module>" for i in range(8))
     server.register(f"<schema name='many'>{modules}</schema>")
     server.client.delete("/cache")

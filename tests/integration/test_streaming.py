@@ -114,11 +114,11 @@ def test_many_streams_do_not_starve_probes(streams):
 
 
 # S13: a request that waits says so, and the comment disturbs nobody.
-def test_heartbeats_while_waiting(start_server):
-    server = start_server("--max-running", "1", kv="512MiB")
+def test_heartbeats_while_waiting(start_tiny):
+    server = start_tiny("--max-running", "1")
     server.register(SCHEMA)
     blocker = connect(server)
-    blocker.sendall(head(body(max_tokens=4000)))
+    blocker.sendall(head(body(max_tokens=90_000)))
     assert b"event: token" in blocker.recv(65536) + blocker.recv(65536)
     received = []
 
@@ -134,14 +134,14 @@ def test_heartbeats_while_waiting(start_server):
     started = time.monotonic()
     thread = threading.Thread(target=run)
     thread.start()
-    while not any(kind == "comment" for kind, _, _ in received) and time.monotonic() < started + 20:
+    while not any(kind == "comment" for kind, _, _ in received) and time.monotonic() < started + 40:
         time.sleep(0.05)
     blocker.close()
     thread.join()
     kinds = [kind for kind, _, _ in received]
     assert kinds[:2] == ["head", "comment"], kinds
     assert received[0][1] == 200
-    assert 10 < received[1][2] - started < 16
+    assert 10 < received[1][2] - started < 20
     assert [kind for kind in kinds if kind != "comment"] == ["head", "start", "token", "token", "done"]
 
 
@@ -222,15 +222,15 @@ def test_cancelled_requests_are_counted_as_such(streams):
 
 
 # A failure after the first token is an event, and the end.
-def test_errors_within_a_stream(start_server):
-    server = start_server("--request-timeout", "1500ms", kv="512MiB")
+def test_errors_within_a_stream(start_tiny):
+    server = start_tiny("--request-timeout", "3s")
     server.register(SCHEMA)
-    events = stream(server.client, PROMPT, temperature=0, max_tokens=4000, ignore_eos=True)
+    events = stream(server.client, PROMPT, temperature=0, max_tokens=90_000, ignore_eos=True)
     assert events[-1].name == "error"
     assert last(events)["error"]["code"] == "timeout"
     assert last(events)["error"]["request_id"]
     assert len(tokens(events)) > 1
-    unstreamed = server.client.post("/generate", json=json.loads(body(max_tokens=4000, stream=False)))
+    unstreamed = server.client.post("/generate", json=json.loads(body(max_tokens=90_000, stream=False)))
     assert unstreamed.status_code == 503
     assert unstreamed.json()["error"]["code"] == "timeout"
     assert server.generate(PROMPT, max_tokens=2)["text"] is not None

@@ -92,6 +92,26 @@ TEST_CASE("a budget too small for the work still gives every request its answer"
   CHECK(fixture.engine->pool().check_integrity());
 }
 
+TEST_CASE("requests that wait with the memory each other needs give way and all end") {
+  EngineOptions options = EngineFixture::default_options();
+  options.kv_device_bytes = 200 * EngineFixture::kTokenBytes;
+  EngineFixture fixture(options);
+  std::string modules;
+  for (int i = 0; i < 4; ++i) {
+    modules += "<module name=\"m" + std::to_string(i) + "\">" + EngineFixture::words(i, 60) + "</module>";
+  }
+  fixture.add_schema("<schema name=\"s\">" + modules + "</schema>");
+  for (int round = 0; round < 10; ++round) {
+    fixture.engine->pool().drop_unpinned();
+    const GenerateRequest first = fixture.request("<prompt schema=\"s\"><m0/><m1/>w1 w2</prompt>");
+    const GenerateRequest second = fixture.request("<prompt schema=\"s\"><m2/><m3/>w3 w4</prompt>");
+    const auto a = fixture.submit(first);
+    const auto b = fixture.submit(second);
+    CHECK(collect(*a).ids() == fixture.expected(first));
+    CHECK(collect(*b).ids() == fixture.expected(second));
+  }
+}
+
 TEST_CASE("a module is encoded once however many requests wait for it") {
   EngineFixture fixture;
   fixture.add_schema("<schema name=\"s\"><module name=\"m\">" + EngineFixture::words(1, 200) + "</module></schema>");

@@ -202,7 +202,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (descriptor < 0) {
     refuse(path, "cannot be opened: " + std::system_category().message(errno));
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
     refuse(path, "is not a regular file");

@@ -310,7 +310,7 @@ InputJson* ObjectReader::object(std::string_view name) {
   return value;
 }
 
-void ObjectReader::refuse(std::string_view name, std::string message) {
+void ObjectReader::refuse(std::string_view name, const std::string& message) {
   const std::string field = path_ + std::string(name);
   refuse(make_error(ErrorCode::kInvalidField, field + " " + message, field));
 }

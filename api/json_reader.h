@@ -55,7 +55,7 @@ class ObjectReader final {
   bool is_null(std::string_view name) const;
 
   // Records a fault found by the caller, about a field.
-  void refuse(std::string_view name, std::string message);
+  void refuse(std::string_view name, const std::string& message);
   void refuse(Error error);
 
   // The first fault: a bad value, or a field that nobody asked for (kUnknownField, with the nearest known name).

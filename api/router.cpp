@@ -124,10 +124,10 @@ std::string request_id(std::optional<std::string_view> from_client) {
     return std::string(*from_client);
   }
   // Unique within the process by the counter, among processes by the start.
-  static const std::uint64_t process = std::random_device{}() | (std::uint64_t{std::random_device{}()} << 32);
+  static const std::uint64_t kProcess = std::random_device{}() | (std::uint64_t{std::random_device{}()} << 32);
   static std::atomic<std::uint32_t> counter{0};
   char text[32];
-  std::snprintf(text, sizeof text, "req-%012" PRIx64 "%08" PRIx32, process & 0xFFFFFFFFFFFFU, counter.fetch_add(1));
+  std::snprintf(text, sizeof text, "req-%012" PRIx64 "%08" PRIx32, kProcess & 0xFFFFFFFFFFFFU, counter.fetch_add(1));
   return text;
 }
 

@@ -1,8 +1,7 @@
 #include "server/body_reader.h"
 
-#include <strings.h>
-
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace promptcached::server {
@@ -25,8 +24,10 @@ Error read_error(const Connection& connection) {
   return make_error(ErrorCode::kCancelled, "the client closed the connection while sending the body");
 }
 
+// Header names and codings are compared without case.
 bool same_text(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 std::optional<std::uint64_t> parse_number(std::string_view text, int base) {

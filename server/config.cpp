@@ -51,38 +51,67 @@ std::string help_text(const Option& option) {
   return option.default_text.empty() ? option.help : option.help + " [" + option.default_text + "]";
 }
 
+// Where CLI11 puts what it reads.
+struct ReadFlags {
+  std::string config_file;
+  std::map<std::string, std::string> texts;
+  std::map<std::string, bool> switches;
+};
+
+void describe_options(CLI::App& app, ReadFlags& read) {
+  app.set_help_flag("-h,--help", "Show this help and exit");
+  app.set_version_flag("--version", std::string("promptcached ") + kVersion, "Show the version and exit");
+  app.get_formatter()->column_width(34);
+  app.allow_extras();  // refused below, with the nearest known name
+  app.add_option("--config", read.config_file, "A TOML file with options")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->type_name("FILE");
+  for (const Option& option : option_table()) {
+    const std::string flag = "--" + option.name;
+    if (option.value_name.empty()) {
+      app.add_flag(flag, read.switches[option.name], option.help)->group(option.group);
+    } else {
+      app.add_option(flag, read.texts[option.name], help_text(option))
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)  // so that a script's flag can be overruled
+          ->type_name(option.value_name)
+          ->group(option.group);
+    }
+  }
+}
+
+// What was given, as opposed to left at CLI11's defaults.
+Flags given_flags(const CLI::App& app, const ReadFlags& read) {
+  Flags flags;
+  if (app.count("--config") > 0) {
+    flags.config_file = read.config_file;
+  }
+  for (const auto& [name, text] : read.texts) {
+    if (app.count("--" + name) > 0) {
+      flags.values[name] = text;
+    }
+  }
+  for (const auto& [name, on] : read.switches) {
+    if (app.count("--" + name) > 0) {
+      flags.values[name] = on ? "true" : "false";
+    }
+  }
+  return flags;
+}
+
 Result<Flags> parse_flags(const std::vector<std::string>& arguments) {
   CLI::App app(
       "promptcached: an LLM inference server that keeps the attention states of prompt modules.\n"
       "Every option can also stand in the file of --config (model = \"…\") and in the environment\n"
       "(PROMPTCACHED_MODEL); flags win over the environment, the environment over the file.",
       "promptcached");
-  app.set_help_flag("-h,--help", "Show this help and exit");
-  app.set_version_flag("--version", std::string("promptcached ") + kVersion, "Show the version and exit");
-  app.get_formatter()->column_width(34);
-  app.allow_extras();
-  Flags flags;
-  app.add_option_function<std::string>(
-         "--config", [&](const std::string& file) { flags.config_file = file; }, "A TOML file with options")
-      ->type_name("FILE");
-  std::map<std::string, bool> switches;
-  for (const Option& option : option_table()) {
-    const std::string flag = "--" + option.name;
-    if (option.value_name.empty()) {
-      app.add_flag(flag, switches[option.name], option.help)->group(option.group);
-    } else {
-      app.add_option_function<std::string>(
-             flag, [&flags, name = option.name](const std::string& text) { flags.values[name] = text; },
-             help_text(option))
-          ->type_name(option.value_name)
-          ->group(option.group);
-    }
-  }
+  ReadFlags read;
+  describe_options(app, read);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::Success& asked) {
     std::ostringstream out;
     app.exit(asked, out, out);
+    Flags flags;
     flags.print = out.str();
     return flags;
   } catch (const CLI::ParseError& error) {
@@ -91,12 +120,7 @@ Result<Flags> parse_flags(const std::vector<std::string>& arguments) {
   if (const auto extras = app.remaining(); !extras.empty()) {
     return unknown_argument(extras.front());
   }
-  for (const auto& [name, on] : switches) {
-    if (app.count("--" + name) > 0) {
-      flags.values[name] = on ? "true" : "false";
-    }
-  }
-  return flags;
+  return given_flags(app, read);
 }
 
 // The text one would write for the option on the command line; nullopt for lists and tables.
@@ -122,7 +146,8 @@ Status apply_file(Config& config, const std::string& file) {
     }
     for (const auto& [key, node] : table) {
       const std::string name(key.str());
-      const std::string where = file + ":" + std::to_string(node.source().begin.line) + ": " + name;
+      std::string where = file;
+      where.append(":").append(std::to_string(node.source().begin.line)).append(": ").append(name);
       const Option* option = find_option(name);
       if (option == nullptr) {
         return make_error(ErrorCode::kUnknownField, where + " is not an option" + did_you_mean(name, known));

@@ -139,14 +139,17 @@ Refusal library_refusal(int status, const Connection& connection) {
 // A whole response, for clients that are refused before the library comes into play.
 std::string refusal_text(int status, std::string_view reason, const Error& error) {
   const std::string id = api::request_id(std::nullopt);
-  const api::HttpResponse response = api::error_response(status, error, id);
-  std::string text = "HTTP/1.1 " + std::to_string(status) + " " + std::string(reason) + "\r\n";
+  api::HttpResponse response = api::error_response(status, error, id);
+  response.headers.insert(response.headers.end(), {{"Content-Type", response.content_type},
+                                                   {"Connection", "close"},
+                                                   {"X-Request-Id", id},
+                                                   {"Content-Length", std::to_string(response.body.size())}});
+  std::string text = "HTTP/1.1 " + std::to_string(status) + " ";
+  text.append(reason).append("\r\n");
   for (const auto& [name, value] : response.headers) {
-    text += name + ": " + value + "\r\n";
+    text.append(name).append(": ").append(value).append("\r\n");
   }
-  text += "Content-Type: application/json\r\nConnection: close\r\nX-Request-Id: " + id +
-          "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n\r\n" + response.body;
-  return text;
+  return text.append("\r\n").append(response.body);
 }
 
 }  // namespace

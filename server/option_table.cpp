@@ -246,8 +246,8 @@ std::vector<Option> make_table() {
 }  // namespace
 
 const std::vector<Option>& option_table() {
-  static const std::vector<Option> table = make_table();
-  return table;
+  static const std::vector<Option> kTable = make_table();
+  return kTable;
 }
 
 const Option* find_option(const std::string& name) {

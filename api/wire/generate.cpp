@@ -35,7 +35,8 @@ void read_logit_bias(ObjectReader& in, std::map<TokenId, float>& bias) {
       return;
     }
     const double number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    if (!(number >= -100 && number <= 100)) {
+    const bool inside = number >= -100 && number <= 100;  // NaN is not
+    if (!inside) {
       in.refuse("logit_bias", "must have numbers from -100 to 100 as its values");
       return;
     }

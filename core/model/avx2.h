@@ -13,9 +13,9 @@
 namespace promptcached::model {
 
 inline bool has_avx2() {
-  static const bool found =
+  static const bool kFound =
       __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("f16c") != 0;
-  return found;
+  return kFound;
 }
 
 // Numbers in memory, eight of which are read as fp32.

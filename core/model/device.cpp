@@ -21,7 +21,7 @@ constexpr const char* kTorchLibrary = "libtorch_cuda.so";
 
 // Why CUDA cannot be used; empty when it can. Tried once: libraries stay loaded.
 const std::string& cuda_fault() {
-  static const std::string fault = []() -> std::string {
+  static const std::string kFault = []() -> std::string {
     if (::dlopen(kDriverLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
       return std::string("there is no NVIDIA driver (") + kDriverLibrary + " cannot be loaded)";
     }
@@ -34,7 +34,7 @@ const std::string& cuda_fault() {
     }
     return "";
   }();
-  return fault;
+  return kFault;
 }
 
 at::Device cuda_device(const std::string& name) {

@@ -227,12 +227,14 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::release(std::span<const std::byte> range) const {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(range.data()) + page - 1) / page * page;
-  const auto end = reinterpret_cast<std::uintptr_t>(range.data() + range.size()) / page * page;
+  // The mapping begins at a page, so offsets in the file are offsets in pages.
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<std::size_t>(range.data() - data_);
+  const std::size_t begin = (offset + page - 1) / page * page;
+  const std::size_t end = (offset + range.size()) / page * page;
   if (begin < end) {
     // Advice only: when it fails, the pages merely stay.
-    (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    (void)::madvise(const_cast<std::byte*>(data_ + begin), end - begin, MADV_DONTNEED);
   }
 }
 

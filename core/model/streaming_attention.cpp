@@ -50,8 +50,8 @@ PROMPTCACHED_AVX2 void score(const float* q, const T* k, std::int64_t keys, std:
   }
   if (key < keys) {
     __m256 a[kQueryBlock];
-    for (std::int64_t i = 0; i < kQueryBlock; ++i) {
-      a[i] = _mm256_setzero_ps();
+    for (__m256& sum : a) {
+      sum = _mm256_setzero_ps();
     }
     for (std::int64_t d = 0; d < head_dim; d += 8) {
       const __m256 x = load8(k + key * head_dim + d);

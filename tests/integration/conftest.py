@@ -205,7 +205,7 @@ def start_tiny(start_server, tiny_model):
 
 @pytest.fixture(scope="session")
 def shared_server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("shared") / "server.log", "--max-queue", "300", "--kv-check")
+    server = Server(tmp_path_factory.mktemp("shared") / "server.log", "--max-queue", "300", "--max-batch-tokens", "128", "--kv-check")
     try:
         yield server.start()
     finally:

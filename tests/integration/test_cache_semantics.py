@@ -167,19 +167,19 @@ def test_replaced_modules_are_new(server):
 
 # More modules than memory: they come and go, and every answer stays the same.
 def test_answers_under_memory_pressure(start_server):
-    server = start_server("--kv-check", "--kv-poison", kv="32MiB")
-    names = [f"doc{i}" for i in range(10)]
+    server = start_server("--kv-check", "--kv-poison", kv="24MiB")
+    names = [f"doc{i}" for i in range(6)]
     prompts = {name: f"<prompt schema='{name}'><m/><user>Summarise this.</user></prompt>" for name in names}
     expected = {}
     for index, name in enumerate(names):
         server.register(f"<schema name='{name}'><module name='m'>Document {index}. {FACTS}</module></schema>")
-        expected[name] = ask(server, prompts[name], 12)
+        expected[name] = ask(server, prompts[name], 8)
     failures = []
 
     def run(order):
         with httpx.Client(base_url=server.url, timeout=120) as client:
             for name in order:
-                fields = {"temperature": 0, "max_tokens": 12, "ignore_eos": True, "logprobs": 2, "stream": False}
+                fields = {"temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 2, "stream": False}
                 response = client.post("/generate", json={"prompt": prompts[name], **fields})
                 try:
                     assert response.status_code == 200, response.text
@@ -187,7 +187,7 @@ def test_answers_under_memory_pressure(start_server):
                 except AssertionError as failure:
                     failures.append((name, failure))
 
-    orders = [names, names[::-1], names[5:] + names[:5], names[::2] + names[1::2]]
+    orders = [names, names[::-1], names[3:] + names[:3]]
     threads = [threading.Thread(target=run, args=(order,)) for order in orders]
     for thread in threads:
         thread.start()

@@ -95,7 +95,8 @@ void time_reuse(CausalLm& model, std::int32_t cached, std::int32_t segments, std
   }
   report(std::to_string(sequences) + " x " + std::to_string(rows) + " new over " + std::to_string(cached) + " in " +
              std::to_string(segments) + " segments, KV " + model.info().kv_dtype,
-         time_of(9, [&] { model.forward(builder.batch()); }), static_cast<std::size_t>(rows * sequences));
+         time_of(9, [&] { model.forward(builder.batch()); }),
+         static_cast<std::size_t>(rows) * static_cast<std::size_t>(sequences));
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ std::filesystem::path default_model() {
 }
 
 const std::vector<std::string>& devices() {
-  static const std::vector<std::string> usable = [] {
+  static const std::vector<std::string> kUsable = [] {
     std::vector<std::string> names = {"cpu"};
     try {
       load(oracle_path("tiny-gqa"), "fp32", "cuda");
@@ -95,7 +95,7 @@ const std::vector<std::string>& devices() {
     }
     return names;
   }();
-  return usable;
+  return kUsable;
 }
 
 std::unique_ptr<CausalLm> load(const std::filesystem::path& directory, const std::string& kv_dtype,

@@ -141,6 +141,30 @@ TEST_CASE("Sequences that share reads compute what each computes alone", "[model
   }
 }
 
+TEST_CASE("A decoding row's logits do not depend on its batch", "[model][segments]") {
+  const auto model = load(oracle_path("tiny-gqa"));  // the CPU's own loops
+  const std::int32_t vocab = model->info().vocab_size;
+  const auto shared = encode(*model, random_tokens(300, vocab, 51), {0, 300});
+  const std::vector<std::int32_t> tokens = random_tokens(9, vocab, 52);
+  BatchBuilder together;
+  std::vector<RowRange> rows;
+  for (const std::int32_t token : tokens) {
+    rows.push_back(together.group({token}, {400}));
+    together.want(rows.back());
+  }
+  together.read(*shared[0], 0, 300, rows);
+  std::vector<float> alone;
+  for (const std::int32_t token : tokens) {
+    BatchBuilder single;
+    const RowRange row = single.group({token}, {400});
+    single.read(*shared[0], row);
+    single.want(row);
+    const std::vector<float> logits = run(*model, single.batch());
+    alone.insert(alone.end(), logits.begin(), logits.end());
+  }
+  CHECK(run(*model, together.batch()) == alone);  // to the last bit
+}
+
 TEST_CASE("A read is seen by its rows alone", "[model][segments]") {
   for (const std::string& device : devices()) {
     const auto model = load(oracle_path("tiny-gqa"), "fp32", device);

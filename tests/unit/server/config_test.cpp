@@ -199,6 +199,10 @@ TEST_CASE("flags win over the environment, the environment over the file", "[ser
   CHECK(by_variable->config.warm);
 }
 
+TEST_CASE("of a flag given twice the last one counts", "[server]") {
+  CHECK(read({"--max-queue", "1", "--max-queue=2"}).engine.max_queue == 2);
+}
+
 TEST_CASE("unknown names are refused with the nearest", "[server]") {
   CHECK(contains(refusal({"--kv-device-byte", "1GiB"}), "did you mean '--kv-device-bytes'?"));
   CHECK(contains(refusal({"--max-qeue=5"}), "did you mean '--max-queue'?"));

@@ -74,6 +74,16 @@ if(NOT EXISTS ${TORCH_ROOT}/include/ATen/ATen.h)
 endif()
 dependency(torch ${TORCH_ROOT}/lib/libtorch_cpu.so ${TORCH_ROOT}/lib/libc10.so ${CMAKE_DL_LIBS})
 target_include_directories(dep_torch SYSTEM INTERFACE ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
+# ATen's parallel loops are templates: without OpenMP here, those of ours run on one thread. The runtime must be the one
+# that libtorch loads, whatever its file is called, or there would be two pools of threads.
+file(GLOB torch_openmp ${TORCH_ROOT}/lib/libgomp*.so*)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(dep_torch INTERFACE -fopenmp)
+  target_link_libraries(dep_torch INTERFACE ${torch_openmp})
+  if(NOT torch_openmp)
+    target_link_options(dep_torch INTERFACE -fopenmp)
+  endif()
+endif()
 # The wheel keeps the few CUDA libraries that torch_cpu itself loads beside the torch folder.
 cmake_path(GET TORCH_ROOT PARENT_PATH site_packages)
 target_link_options(dep_torch INTERFACE -Wl,--disable-new-dtags -Wl,-rpath,${TORCH_ROOT}/lib

@@ -45,15 +45,22 @@ ChunkEncoder::ChunkEncoder(const ModelText& model) : model_(model) {
     role_pieces_[role][0] = model.tokenizer->split_control_tokens(texts[role]->open);
     role_pieces_[role][1] = model.tokenizer->split_control_tokens(texts[role]->close);
   }
+  user_open_after_system_ =
+      model.tokenizer->split_control_tokens(model.roles.user_open_after_system.value_or(model.roles.user.open));
   generation_prompt_ = model.tokenizer->split_control_tokens(model.roles.generation_prompt);
 }
 
-const ChunkEncoder::Pieces& ChunkEncoder::pieces_of(const RoleTag& tag) const {
+const ChunkEncoder::Pieces& ChunkEncoder::pieces_of(const RoleTag& tag, bool after_system) const {
+  if (after_system && tag.role == Role::kUser && !tag.closing) {
+    return user_open_after_system_;
+  }
   return role_pieces_[static_cast<std::size_t>(tag.role)][tag.closing ? 1 : 0];
 }
 
-Result<std::vector<TokenId>> ChunkEncoder::encode(const TextChunk& chunk, const Options& options) const {
+// The chunk with its tags' texts in their places, and the generation prompt.
+Result<ChunkEncoder::Pieces> ChunkEncoder::join(const TextChunk& chunk, const Options& options) const {
   PieceJoiner joiner;
+  bool after_system = options.after_system;
   for (const auto& piece : chunk.pieces) {
     const auto* tag = std::get_if<RoleTag>(&piece);
     if (tag == nullptr) {
@@ -64,24 +71,38 @@ Result<std::vector<TokenId>> ChunkEncoder::encode(const TextChunk& chunk, const 
       return make_error_at(ErrorCode::kInvalidPml, tag->location,
                            spelling(*tag) + " cannot be used: " + *model_.roles.system_unsupported);
     }
-    joiner.add(pieces_of(*tag));
+    joiner.add(pieces_of(*tag, after_system));
+    after_system = closes_system(*tag);
   }
   if (options.add_generation_prompt) {
     joiner.add(generation_prompt_);
   }
+  return joiner.pieces();
+}
+
+Result<std::vector<TokenId>> ChunkEncoder::encode(const TextChunk& chunk, const Options& options) const {
+  const Result<Pieces> pieces = join(chunk, options);
+  if (!pieces.ok()) {
+    return pieces.error();
+  }
   std::vector<TokenId> tokens;
-  for (const TextPiece& piece : joiner.pieces()) {
+  bool continues = chunk.empty() || std::holds_alternative<RoleTag>(chunk.pieces.front());
+  for (const TextPiece& piece : *pieces) {
     if (const auto* id = std::get_if<TokenId>(&piece)) {
       tokens.push_back(*id);
+      continues = true;
       continue;
     }
-    Result<std::vector<TokenId>> text = encode_text(std::get<std::string>(piece), options.allow_special_tokens);
-    if (!text.ok()) {
-      Error error = text.error();
+    const auto& text = std::get<std::string>(piece);
+    Result<std::vector<TokenId>> encoded =
+        continues ? model_.tokenizer->encode_continuation(text, options.allow_special_tokens)
+                  : encode_text(text, options.allow_special_tokens);
+    if (!encoded.ok()) {
+      Error error = encoded.error();
       error.location = chunk.location;
       return error;
     }
-    tokens.insert(tokens.end(), text->begin(), text->end());
+    tokens.insert(tokens.end(), encoded->begin(), encoded->end());
   }
   return tokens;
 }

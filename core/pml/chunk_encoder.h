@@ -14,7 +14,9 @@
 namespace promptcached::pml {
 
 // Role texts are the only source of control tokens: their control tokens are inserted as ids, and what is plain in them
-// is joined to the text beside it before that is tokenised. BOS is not the encoder's business.
+// is joined to the text beside it before that is tokenised. Text that begins with a role text, or stands behind a
+// control token, is tokenised as the continuation that it is in a rendered conversation; other text as if it stood
+// alone. BOS is not the encoder's business.
 class ChunkEncoder final {
  public:
   // `model` must outlive the encoder.
@@ -23,6 +25,7 @@ class ChunkEncoder final {
   struct Options {
     bool allow_special_tokens = false;   // the chunk's own text may spell control tokens
     bool add_generation_prompt = false;  // the assistant's opening goes behind the chunk
+    bool after_system = false;           // the last role tag in front of the chunk is </system>
   };
 
   // Error kInvalidPml at a <system> tag when the model has no system role.
@@ -36,10 +39,12 @@ class ChunkEncoder final {
 
  private:
   using Pieces = std::vector<TextPiece>;
-  const Pieces& pieces_of(const RoleTag& tag) const;
+  const Pieces& pieces_of(const RoleTag& tag, bool after_system) const;
+  Result<Pieces> join(const TextChunk& chunk, const Options& options) const;
 
   const ModelText& model_;
   std::array<std::array<Pieces, 2>, 3> role_pieces_;  // [role][closing]
+  Pieces user_open_after_system_;
   Pieces generation_prompt_;
 };
 

@@ -30,6 +30,15 @@ bool TextChunk::has_role_tags() const {
   return std::ranges::any_of(pieces, [](const auto& piece) { return std::holds_alternative<RoleTag>(piece); });
 }
 
+bool TextChunk::leaves_after_system(bool before) const {
+  for (std::size_t i = pieces.size(); i-- > 0;) {
+    if (const auto* tag = std::get_if<RoleTag>(&pieces[i])) {
+      return closes_system(*tag);
+    }
+  }
+  return before;
+}
+
 bool TextChunk::ends_after_closed_user() const {
   for (std::size_t i = pieces.size(); i-- > 0;) {
     if (const auto* tag = std::get_if<RoleTag>(&pieces[i])) {

@@ -20,6 +20,8 @@ struct TextChunk {
 
   bool empty() const { return pieces.empty(); }
   bool has_role_tags() const;
+  // Whether the last role tag up to its end is </system>, where `before` says so of what is in front of it.
+  bool leaves_after_system(bool before) const;
   // Its last role tag is </user>, and only whitespace follows.
   bool ends_after_closed_user() const;
 };

@@ -49,6 +49,8 @@ std::string shown(std::string_view text);
 // "<user>" or "</user>".
 std::string spelling(const RoleTag& tag);
 
+inline bool closes_system(const RoleTag& tag) { return tag.closing && tag.role == Role::kSystem; }
+
 // The role of that name, or nullptr.
 const Role* find_role(std::string_view name);
 

@@ -44,6 +44,7 @@ class LayoutBuilder final {
   const ModelText& model_;
   Schema& schema_;
   ChunkEncoder encoder_;
+  bool after_system_ = false;  // the last role tag of the text that is surely in front is </system>
   std::int64_t slot_tokens_ = 0;
   std::optional<SourceLocation> overflow_;
 };
@@ -105,7 +106,9 @@ Status LayoutBuilder::place_module(const ModuleNode& node, ModuleIndex parent, i
   if (index == kRoot) {
     place_bos(position);
   }
+  const bool after_system = after_system_;
   Status status = place_items(node, index, position);
+  after_system_ = after_system;  // what follows may be used without this module
   if (status.ok() && fits(position, node.location)) {
     module(index).start = static_cast<std::int32_t>(start);
     module(index).end = static_cast<std::int32_t>(position);
@@ -132,9 +135,13 @@ Status LayoutBuilder::place_items(const ModuleNode& node, ModuleIndex index, std
   return {};
 }
 
-// Once, at position 0, as root text, whatever the schema begins with.
+// Once, at position 0, as root text, whatever the schema begins with: the tokenizer's, or else the chat template's.
 void LayoutBuilder::place_bos(std::int64_t& position) {
-  if (const std::optional<TokenId> bos = model_.tokenizer->bos_id()) {
+  std::optional<TokenId> bos = model_.tokenizer->bos_id();
+  if (!bos && !model_.roles.bos.empty()) {
+    bos = model_.tokenizer->token_to_id(model_.roles.bos);
+  }
+  if (bos) {
     add_tokens(kRoot, position, {*bos});
     ++position;
   }
@@ -142,10 +149,12 @@ void LayoutBuilder::place_bos(std::int64_t& position) {
 
 Status LayoutBuilder::place_chunk(const TextChunk& chunk, const ModuleNode& node, ModuleIndex index,
                                   std::int64_t& position) {
-  Result<std::vector<TokenId>> tokens = encoder_.encode(chunk, {node.allow_special_tokens, false});
+  Result<std::vector<TokenId>> tokens =
+      encoder_.encode(chunk, {.allow_special_tokens = node.allow_special_tokens, .after_system = after_system_});
   if (!tokens.ok()) {
     return tokens.error();
   }
+  after_system_ = chunk.leaves_after_system(after_system_);
   if (!node.allow_special_tokens) {
     warn_about_spelled_tokens(chunk);
   }

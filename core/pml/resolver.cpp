@@ -46,6 +46,7 @@ class Resolver final {
   Status add_text(const TextChunk& chunk, std::int64_t start, TextPlacement& placement);
   Status add_text_at_end(const TextChunk& chunk);
   bool needs_generation_prompt(const TextChunk& last);
+  bool is_after_system(std::int64_t position) const;
   std::int64_t used_end() const;
   void add_role_tags(const TextChunk& chunk, std::int64_t start, std::int64_t end);
   void lint_role_tags();
@@ -168,7 +169,7 @@ Status Resolver::add_texts(const std::vector<TextChunk>& chunks) {
 }
 
 Status Resolver::add_text(const TextChunk& chunk, std::int64_t start, TextPlacement& placement) {
-  const Result<std::vector<TokenId>> tokens = encoder_.encode(chunk, {});
+  const Result<std::vector<TokenId>> tokens = encoder_.encode(chunk, {.after_system = is_after_system(start)});
   if (!tokens.ok()) {
     return tokens.error();
   }
@@ -188,11 +189,12 @@ Status Resolver::add_text_at_end(const TextChunk& chunk) {
   if (chunk.empty() && !generation_prompt) {
     return {};
   }
-  const Result<std::vector<TokenId>> tokens = encoder_.encode(chunk, {false, generation_prompt});
+  const std::int64_t start = std::max<std::int64_t>(schema_.positions, used_end());
+  const Result<std::vector<TokenId>> tokens =
+      encoder_.encode(chunk, {.add_generation_prompt = generation_prompt, .after_system = is_after_system(start)});
   if (!tokens.ok()) {
     return tokens.error();
   }
-  const std::int64_t start = std::max<std::int64_t>(schema_.positions, used_end());
   add_role_tags(chunk, start, start + static_cast<std::int64_t>(tokens->size()));
   return add_tokens(*tokens, start, chunk.location);
 }
@@ -223,6 +225,17 @@ bool Resolver::needs_generation_prompt(const TextChunk& last) {
   }
   const PlacedRoleTag& tag = tags_.back().placed;
   return tag.tag.closing && tag.tag.role == Role::kUser && tag.ends_chunk && tag.end >= used_end();
+}
+
+// Whether the last role tag in front of `position`, of the modules or of texts placed so far, is </system>.
+bool Resolver::is_after_system(std::int64_t position) const {
+  const UsedTag* last = nullptr;
+  for (const UsedTag& tag : tags_) {
+    if (tag.placed.start < position && (last == nullptr || tag.placed.start >= last->placed.start)) {
+      last = &tag;
+    }
+  }
+  return last != nullptr && closes_system(last->placed.tag);
 }
 
 void Resolver::add_role_tags(const TextChunk& chunk, std::int64_t start, std::int64_t end) {

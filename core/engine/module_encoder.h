@@ -50,6 +50,9 @@ class ModuleEncoder {
   // A pin at once when the entry is resident; else nullopt, and `want.ready` is called in a later step.
   std::optional<kv::ModulePin> acquire(Want want);
 
+  // Whether a registered schema uses the key's KV (still).
+  bool is_used(const kv::ModuleKey& key) const { return retention_(key).has_value(); }
+
   // Adds up to `rows` rows of jobs to the batch being built; background jobs get at most `background_rows` of them.
   void fill(BatchBuilder& builder, std::int32_t rows, std::int32_t background_rows);
   // The batch ran.

@@ -26,6 +26,10 @@ void Registration::advance() {
       if (!schema.modules[static_cast<std::size_t>(module)].cache) {
         continue;  // computed with each request
       }
+      if (!encoder_.is_used(version_->keys[static_cast<std::size_t>(index)])) {
+        end({});  // overtaken or deleted: nobody would use the rest, and the schema store tells who asked for it
+        return;
+      }
       ModuleEncoder::Want want;
       want.version = version_;
       want.entry = index;

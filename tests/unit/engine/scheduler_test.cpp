@@ -265,6 +265,35 @@ TEST_CASE("a schema can be registered without waiting, and used meanwhile") {
   CHECK(fixture.engine->schemas().register_schema(kSchema, only_new).error().code == ErrorCode::kPreconditionFailed);
 }
 
+TEST_CASE("modules of a schema deleted during its registration are not encoded for nobody") {
+  EngineFixture fixture;
+  std::atomic<bool> slow{true};
+  fixture.lm->on_forward = [&](const model::ForwardBatch&) {
+    if (slow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  std::string modules;
+  for (int i = 0; i < 10; ++i) {
+    modules += "<module name=\"m" + std::to_string(i) + "\">" + EngineFixture::words(i, 300) + "</module>";
+  }
+  std::optional<Error> refusal;
+  std::thread registrant([&] {
+    const auto outcome = fixture.engine->schemas().register_schema("<schema name=\"s\">" + modules + "</schema>", {});
+    refusal = outcome.ok() ? std::nullopt : std::optional(outcome.error());
+  });
+  const bool started = wait_until([&] { return fixture.lm->rows > 0; });
+  const Status removed = fixture.engine->schemas().remove("s");
+  slow = false;
+  registrant.join();
+  REQUIRE(started);
+  CHECK(removed.ok());
+  REQUIRE(refusal.has_value());
+  CHECK(refusal->code == ErrorCode::kConflict);
+  CHECK(fixture.lm->rows < 3000);
+  CHECK(wait_until([&] { return fixture.engine->pool().stats().module_bytes == 0; }));
+}
+
 TEST_CASE("a pinned schema outlives pressure, and a patch unpins it") {
   EngineOptions options = EngineFixture::default_options();
   options.kv_device_bytes = 200 * EngineFixture::kTokenBytes;

@@ -140,6 +140,7 @@ TEST_CASE("each delta is given out at the first token that completes it") {
   }
 }
 
+// S10: decoded piece by piece, a Metaspace tokenizer loses spaces that belong to the text.
 TEST_CASE("the first token keeps its space behind a prompt, and loses the tokenizer's own at the start") {
   const auto tokenizer = load_tokenizer(oracle_directory() / "metaspace-tokenizer");
   const Ids word = tokenizer->encode_continuation(" the").value();

@@ -38,27 +38,21 @@ class PieceJoiner final {
 
 }  // namespace
 
-ChunkEncoder::ChunkEncoder(const ModelText& model) : model_(model) {
-  assert(model.tokenizer != nullptr);
-  const std::array<const RoleText*, 3> texts = {&model.roles.system, &model.roles.user, &model.roles.assistant};
-  for (std::size_t role = 0; role < texts.size(); ++role) {
-    role_pieces_[role][0] = model.tokenizer->split_control_tokens(texts[role]->open);
-    role_pieces_[role][1] = model.tokenizer->split_control_tokens(texts[role]->close);
-  }
-  user_open_after_system_ =
-      model.tokenizer->split_control_tokens(model.roles.user_open_after_system.value_or(model.roles.user.open));
-  generation_prompt_ = model.tokenizer->split_control_tokens(model.roles.generation_prompt);
-}
+ChunkEncoder::ChunkEncoder(const ModelText& model) : model_(model) { assert(model.tokenizer != nullptr); }
 
-const ChunkEncoder::Pieces& ChunkEncoder::pieces_of(const RoleTag& tag, bool after_system) const {
-  if (after_system && tag.role == Role::kUser && !tag.closing) {
-    return user_open_after_system_;
+const std::string& ChunkEncoder::text_of(const RoleTag& tag, bool after_system) const {
+  const RoleTexts& roles = model_.roles;
+  if (after_system && tag.role == Role::kUser && !tag.closing && roles.user_open_after_system) {
+    return *roles.user_open_after_system;
   }
-  return role_pieces_[static_cast<std::size_t>(tag.role)][tag.closing ? 1 : 0];
+  const RoleText& text = tag.role == Role::kSystem ? roles.system
+                         : tag.role == Role::kUser ? roles.user
+                                                   : roles.assistant;
+  return tag.closing ? text.close : text.open;
 }
 
 // The chunk with its tags' texts in their places, and the generation prompt.
-Result<ChunkEncoder::Pieces> ChunkEncoder::join(const TextChunk& chunk, const Options& options) const {
+Result<std::vector<TextPiece>> ChunkEncoder::join(const TextChunk& chunk, const Options& options) const {
   PieceJoiner joiner;
   bool after_system = options.after_system;
   for (const auto& piece : chunk.pieces) {
@@ -71,17 +65,17 @@ Result<ChunkEncoder::Pieces> ChunkEncoder::join(const TextChunk& chunk, const Op
       return make_error_at(ErrorCode::kInvalidPml, tag->location,
                            spelling(*tag) + " cannot be used: " + *model_.roles.system_unsupported);
     }
-    joiner.add(pieces_of(*tag, after_system));
+    joiner.add(model_.tokenizer->split_control_tokens(text_of(*tag, after_system)));
     after_system = closes_system(*tag);
   }
   if (options.add_generation_prompt) {
-    joiner.add(generation_prompt_);
+    joiner.add(model_.tokenizer->split_control_tokens(model_.roles.generation_prompt));
   }
   return joiner.pieces();
 }
 
 Result<std::vector<TokenId>> ChunkEncoder::encode(const TextChunk& chunk, const Options& options) const {
-  const Result<Pieces> pieces = join(chunk, options);
+  const Result<std::vector<TextPiece>> pieces = join(chunk, options);
   if (!pieces.ok()) {
     return pieces.error();
   }

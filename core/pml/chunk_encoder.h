@@ -1,7 +1,6 @@
 // ChunkEncoder: a text chunk to token ids.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,14 +37,10 @@ class ChunkEncoder final {
   std::optional<std::string> spelled_control_token(std::string_view text) const;
 
  private:
-  using Pieces = std::vector<TextPiece>;
-  const Pieces& pieces_of(const RoleTag& tag, bool after_system) const;
-  Result<Pieces> join(const TextChunk& chunk, const Options& options) const;
+  const std::string& text_of(const RoleTag& tag, bool after_system) const;
+  Result<std::vector<TextPiece>> join(const TextChunk& chunk, const Options& options) const;
 
   const ModelText& model_;
-  std::array<std::array<Pieces, 2>, 3> role_pieces_;  // [role][closing]
-  Pieces user_open_after_system_;
-  Pieces generation_prompt_;
 };
 
 }  // namespace promptcached::pml

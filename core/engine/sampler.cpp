@@ -105,7 +105,7 @@ Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt
   seed_ = options.seed.has_value()
               ? *options.seed
               : (static_cast<std::uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
-  if (options_.repetition_penalty != 1.0F) {
+  if (needs_prompt(options)) {
     prompt_tokens_.assign(prompt.begin(), prompt.end());
     std::sort(prompt_tokens_.begin(), prompt_tokens_.end());
     prompt_tokens_.erase(std::unique(prompt_tokens_.begin(), prompt_tokens_.end()), prompt_tokens_.end());

@@ -21,7 +21,10 @@ struct SampledToken {
 // else is in the batch, nor on preemption.
 class Sampler {
  public:
+  // `prompt`: its token ids, if needs_prompt(options).
   Sampler(const SamplingOptions& options, std::span<const TokenId> prompt, std::int32_t top_logprobs);
+
+  static bool needs_prompt(const SamplingOptions& options) { return options.repetition_penalty != 1.0F; }
 
   // `logits`: [vocab]. Error kInternal when they are not numbers. Counts the token for the penalties.
   Result<SampledToken> sample(std::span<const float> logits);

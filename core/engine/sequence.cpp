@@ -7,11 +7,11 @@ namespace promptcached::engine {
 namespace {
 
 // Enough context for any tokenizer's decoder to know how the first generated token joins the prompt.
-constexpr std::size_t kDecodeContext = 16;
+constexpr std::int32_t kDecodeContext = 16;
 
-std::vector<TokenId> decode_context(const std::vector<TokenId>& prompt) {
-  const std::size_t count = std::min(kDecodeContext, prompt.size());
-  return {prompt.end() - static_cast<std::ptrdiff_t>(count), prompt.end()};
+// What a request costs must not grow with its modules: their tokens are listed only for who asks for it.
+std::vector<TokenId> penalised_prompt(const GenerateRequest& request) {
+  return Sampler::needs_prompt(request.sampling) ? pml::prompt_token_ids(request.plan) : std::vector<TokenId>();
 }
 
 double to_ms(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
@@ -24,8 +24,8 @@ Sequence::Sequence(GenerateRequest the_request, std::shared_ptr<TokenStream> the
       stream(std::move(the_stream)),
       cache(pool),
       parts(request.plan.cached.size()),
-      sampler(request.sampling, pml::prompt_token_ids(request.plan), request.top_logprobs),
-      output(tokenizer, decode_context(pml::prompt_token_ids(request.plan)), request.stop),
+      sampler(request.sampling, penalised_prompt(request), request.top_logprobs),
+      output(tokenizer, pml::last_prompt_token_ids(request.plan, kDecodeContext), request.stop),
       tokenizer_(std::move(tokenizer)) {
   for (const pml::NewToken& token : request.plan.new_tokens) {
     tokens.push_back(token.token);

@@ -46,8 +46,11 @@ struct AssemblyPlan {
   std::int32_t prompt_tokens() const { return cached_tokens() + static_cast<std::int32_t>(new_tokens.size()); }
 };
 
-// All token ids of the plan in position order (for penalties, `echo` and stream decoding).
+// All token ids of the plan in position order (for penalties and `echo`). Takes time in proportion to the whole prompt.
 std::vector<TokenId> prompt_token_ids(const AssemblyPlan& plan);
+
+// The last `count` of them, in time that does not depend on the modules' lengths (for stream decoding).
+std::vector<TokenId> last_prompt_token_ids(const AssemblyPlan& plan, std::int32_t count);
 
 // A parsed prompt, before it meets its schema. Opaque outside core/pml.
 struct PromptDocument;

@@ -228,8 +228,16 @@ inline std::string check_plan(const AssemblyPlan& plan, const ResolveOptions& op
   if (std::int64_t{plan.next_position} + options.max_tokens > max_positions) {
     return "passes the model's maximum";
   }
-  if (static_cast<std::size_t>(plan.prompt_tokens()) != taken.size() || prompt_token_ids(plan).size() != taken.size()) {
+  const std::vector<TokenId> ids = prompt_token_ids(plan);
+  if (static_cast<std::size_t>(plan.prompt_tokens()) != taken.size() || ids.size() != taken.size()) {
     return "token counts disagree";
+  }
+  for (const std::int32_t count : {1, 4, 16}) {
+    const std::vector<TokenId> last = last_prompt_token_ids(plan, count);
+    if (last.size() != std::min<std::size_t>(static_cast<std::size_t>(count), ids.size()) ||
+        !std::equal(last.rbegin(), last.rend(), ids.rbegin())) {
+      return "the last tokens are not the end of all";
+    }
   }
   if (plan.recomputes_last_token && plan.new_tokens.size() != 1) {
     return "recomputes more than the last token";

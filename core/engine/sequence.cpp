@@ -107,7 +107,7 @@ void Sequence::emit(TokenEvent event) {
   }
 }
 
-void Sequence::flush_held(std::string text) {
+void Sequence::flush_held(const std::string& text) {
   if (held_.has_value()) {
     held_->text += text;
     stream->push(std::move(*held_));

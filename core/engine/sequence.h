@@ -72,7 +72,7 @@ class Sequence {
  private:
   void start_stream();
   void emit(TokenEvent event);
-  void flush_held(std::string text);
+  void flush_held(const std::string& text);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<TokenEvent> held_;  // the last token's event while its text may still grow

@@ -51,7 +51,8 @@ Reference read_character_reference(std::string_view text, std::string_view digit
   for (const char c : digits) {
     const char lower = static_cast<char>(c | 0x20);
     const bool letter = lower >= 'a' && lower <= 'f';
-    if (!(c >= '0' && c <= '9') && !(hexadecimal && letter)) {
+    const bool is_digit = (c >= '0' && c <= '9') || (hexadecimal && letter);
+    if (!is_digit) {
       well_formed = false;
       break;
     }

@@ -243,7 +243,7 @@ TEST_CASE("hostile documents are read in linear time", "[pml][parser]") {
     INFO(c.what);
     const double begin = cpu_seconds();
     const auto document = parse_document(c.source, {});
-    CHECK(cpu_seconds() - begin < 6.0);
+    CHECK(cpu_seconds() - begin < 30.0);
     REQUIRE(document.ok() == (c.message == nullptr));
     if (!document.ok()) {
       CHECK(contains(document.error().message, c.message));
@@ -253,12 +253,13 @@ TEST_CASE("hostile documents are read in linear time", "[pml][parser]") {
   CHECK(std::get<Element>(line->children.back().content).location == SourceLocation{1, 4 + 199999 * 5 + 1});
 }
 
+// Time that grows with the square would be minutes here; the limit leaves room for sanitizers on a slow machine.
 TEST_CASE("a long blank text before very many role tags is read in linear time", "[pml][parser]") {
   const std::string source = "<schema name=\"s\" xml:space=\"preserve\">" + std::string(1 << 20, ' ') +
-                             repeated(50000, [](int) { return "<user>"; }) + "</schema>";
+                             repeated(200000, [](int) { return "<user>"; }) + "</schema>";
   const double begin = cpu_seconds();
   CHECK(compile_error(source).code == ErrorCode::kContextLengthExceeded);
-  CHECK(cpu_seconds() - begin < 6.0);
+  CHECK(cpu_seconds() - begin < 30.0);
 }
 
 }  // namespace

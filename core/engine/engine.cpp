@@ -65,8 +65,8 @@ kv::ModulePool::Options pool_options(const EngineOptions& options, const model::
 
 Error draining() { return make_error(ErrorCode::kDraining, "the server is shutting down"); }
 
-// How many requests are open, and who waits for the last to end.
-class OpenRequests {
+// How many requests or registrations are open, and who waits for the last to end.
+class OpenWork {
  public:
   // A slot, given back when the pointer goes; nullptr when `limit` are taken.
   std::shared_ptr<void> take(std::int64_t limit) {
@@ -75,7 +75,7 @@ class OpenRequests {
       return nullptr;
     }
     ++open_;
-    return {this, [](OpenRequests* open) { open->give_back(); }};
+    return {this, [](OpenWork* open) { open->give_back(); }};
   }
   bool wait_for_none(std::chrono::milliseconds grace) {
     std::unique_lock lock(mutex_);
@@ -153,7 +153,8 @@ class EngineImpl final : public Engine {
   pml::ModelText text_;
   Metrics& metrics_;
   ModelWorker worker_;
-  OpenRequests open_;
+  OpenWork open_;
+  OpenWork registrations_;  // take no request's place
   kv::ModulePool pool_;
   SchemaStore store_;
   ModuleEncoder encoder_;
@@ -220,8 +221,7 @@ void EngineImpl::start_registration(std::shared_ptr<const SchemaVersion> version
     done(draining());
     return;
   }
-  // Draining waits for registrations as for requests; they need no place in the queue.
-  std::shared_ptr<void> slot = open_.take(std::numeric_limits<std::int64_t>::max());
+  std::shared_ptr<void> slot = registrations_.take(std::numeric_limits<std::int64_t>::max());
   auto registration = std::make_shared<Registration>(
       std::move(version), encoder_,
       [slot = std::move(slot), done = std::move(done)](const Status& status) { done(status); });
@@ -286,12 +286,17 @@ void EngineImpl::idle() {
 
 bool EngineImpl::drain(std::chrono::milliseconds grace) {
   draining_ = true;
-  if (open_.wait_for_none(grace)) {
+  const auto end = std::chrono::steady_clock::now() + grace;
+  const auto left = [end] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  };
+  if (open_.wait_for_none(grace) && registrations_.wait_for_none(left())) {
     return true;
   }
   inbox_.try_push(std::function<void()>([this] { scheduler_.fail_all(draining()); }));
   constexpr std::chrono::seconds kLastStep{5};  // the step in progress has to end first
   open_.wait_for_none(kLastStep);
+  registrations_.wait_for_none(kLastStep);
   return false;
 }
 

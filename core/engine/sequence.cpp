@@ -132,9 +132,10 @@ void Sequence::finish(FinishReason reason) {
   if (generated > 1 && last_token > first_token) {
     done.timing.tokens_per_second = (generated - 1) / std::chrono::duration<double>(last_token - first_token).count();
   }
-  // The memory first: whoever has seen the end of a stream finds its KV given back.
+  // Memory and place first: whoever has seen the end of a stream finds them given back.
   state = SequenceState::kFinished;
   give_back_memory();
+  slot.reset();
   stream->push(std::move(done));
 }
 
@@ -145,6 +146,7 @@ void Sequence::fail(Error error) {
   flush_held(output.finish());
   state = SequenceState::kFinished;
   give_back_memory();
+  slot.reset();
   stream->push(std::move(error));
 }
 

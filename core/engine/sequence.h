@@ -58,7 +58,7 @@ class Sequence {
   std::shared_ptr<PrivateKv> private_kv;  // with bypass_cache
   std::shared_ptr<void> claim;  // what encode jobs know this sequence's waiting by; reset: no longer waited for
   bool looked_up = false;       // look-ups are counted once, whatever happens later
-  std::shared_ptr<void> slot;   // its place among the open requests, given back when it goes
+  std::shared_ptr<void> slot;   // its place among the open requests, given back when it ends
   Sampler sampler;
   TextOutput output;
 

@@ -5,11 +5,14 @@
 
 namespace promptcached::api {
 
+bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
 std::optional<std::string_view> find_header(const NameValues& headers, std::string_view name) {
   for (const auto& [key, value] : headers) {
-    const bool same = std::equal(key.begin(), key.end(), name.begin(), name.end(),
-                                 [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-    if (same) {
+    if (same_ignoring_case(key, name)) {
       return value;
     }
   }

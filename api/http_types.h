@@ -19,7 +19,10 @@ using Clock = std::chrono::steady_clock;
 // Name and value, in the order they came.
 using NameValues = std::vector<std::pair<std::string, std::string>>;
 
-// Header names are compared without case. The first of several; nullopt when there is none.
+// Header names, and values such as transfer codings, are compared without case.
+bool same_ignoring_case(std::string_view a, std::string_view b);
+
+// The first of several; nullopt when there is none.
 std::optional<std::string_view> find_header(const NameValues& headers, std::string_view name);
 
 // Calls back when the client's connection closes before its response is complete.

@@ -100,7 +100,7 @@ Loaded load(const Config& config, const std::string& name) {
   pml::ModelText text;
   text.tokenizer = load_tokenizer(options.directory);
   text.roles = load_role_texts(options.directory);
-  const std::string origin = text.roles.origin;
+  log::info("role texts: {}", text.roles.origin);
   text.max_positions = info.max_positions;
 
   Loaded loaded;
@@ -111,7 +111,6 @@ Loaded load(const Config& config, const std::string& name) {
   const kv::PoolStats stats = loaded.engine->pool().stats();
   log::info("model {}: {}, {:.0f} million parameters, on {} as {}, {} positions", name, info.architecture,
             static_cast<double>(info.parameters) / 1e6, info.device, info.weights_dtype, info.max_positions);
-  log::info("role texts: {}", origin);
   log::info("KV: {:.0f} MiB as {}, room for {} tokens", static_cast<double>(stats.capacity_bytes) / (1 << 20),
             info.kv_dtype, stats.free_blocks * loaded.engine->pool().block_tokens());
   return loaded;

@@ -1,7 +1,6 @@
 #include "server/body_reader.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 
 namespace promptcached::server {
@@ -22,12 +21,6 @@ Error read_error(const Connection& connection) {
     return framing_error("the body stopped arriving");
   }
   return make_error(ErrorCode::kCancelled, "the client closed the connection while sending the body");
-}
-
-// Header names and codings are compared without case.
-bool same_text(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 std::optional<std::uint64_t> parse_number(std::string_view text, int base) {
@@ -145,12 +138,12 @@ Result<BodyFraming> body_framing(const api::NameValues& headers) {
   BodyFraming framing;
   bool has_length = false;
   for (const auto& [name, value] : headers) {
-    if (same_text(name, "Transfer-Encoding")) {
-      if (framing.chunked || !same_text(value, "chunked")) {
+    if (api::same_ignoring_case(name, "Transfer-Encoding")) {
+      if (framing.chunked || !api::same_ignoring_case(value, "chunked")) {
         return framing_error("Transfer-Encoding must be 'chunked'");
       }
       framing.chunked = true;
-    } else if (same_text(name, "Content-Length")) {
+    } else if (api::same_ignoring_case(name, "Content-Length")) {
       const auto length = parse_number(value, 10);
       if (!length) {
         return framing_error("Content-Length is not a number");

@@ -1,7 +1,6 @@
 #include "server/http_server.h"
 
 #include <httplib.h>
-#include <strings.h>
 
 #include <exception>
 #include <optional>
@@ -207,7 +206,7 @@ struct HttpServer::Impl {
     exchange.body_read = framing.ok() && !framing->has_body();
     if (const auto expect = request.headers.find("Expect"); expect != request.headers.end()) {
       exchange.expects_continue = true;
-      if (strcasecmp(expect->second.c_str(), "100-continue") != 0) {
+      if (!api::same_ignoring_case(expect->second, "100-continue")) {
         exchange.refusal = Refusal{417, make_error(ErrorCode::kInvalidField, "Expect knows 100-continue alone")};
       }
     }

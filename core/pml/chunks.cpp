@@ -1,6 +1,7 @@
 #include "core/pml/chunks.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/pml/names.h"
 
@@ -24,6 +25,16 @@ void add_piece(TextChunk& chunk, std::variant<std::string, RoleTag> piece, Sourc
   chunk.pieces.push_back(std::move(piece));
 }
 
+// Its index among the chunk's pieces.
+std::optional<std::size_t> last_role_tag(const TextChunk& chunk) {
+  for (std::size_t i = chunk.pieces.size(); i-- > 0;) {
+    if (std::holds_alternative<RoleTag>(chunk.pieces[i])) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool TextChunk::has_role_tags() const {
@@ -31,21 +42,17 @@ bool TextChunk::has_role_tags() const {
 }
 
 bool TextChunk::leaves_after_system(bool before) const {
-  for (std::size_t i = pieces.size(); i-- > 0;) {
-    if (const auto* tag = std::get_if<RoleTag>(&pieces[i])) {
-      return closes_system(*tag);
-    }
-  }
-  return before;
+  const std::optional<std::size_t> last = last_role_tag(*this);
+  return last ? closes_system(std::get<RoleTag>(pieces[*last])) : before;
 }
 
 bool TextChunk::ends_after_closed_user() const {
-  for (std::size_t i = pieces.size(); i-- > 0;) {
-    if (const auto* tag = std::get_if<RoleTag>(&pieces[i])) {
-      return tag->closing && tag->role == Role::kUser && only_whitespace_follows(*this, i);
-    }
+  const std::optional<std::size_t> last = last_role_tag(*this);
+  if (!last) {
+    return false;
   }
-  return false;
+  const auto& tag = std::get<RoleTag>(pieces[*last]);
+  return tag.closing && tag.role == Role::kUser && only_whitespace_follows(*this, *last);
 }
 
 bool only_whitespace_follows(const TextChunk& chunk, std::size_t piece) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 #include "core/model/batch_check.h"
 #include "core/model/decoder.h"
@@ -49,21 +50,21 @@ class LoadedModel final : public CausalLm {
   at::Tensor logits_;  // [rows, vocab], the last forward()'s
 };
 
+// How long texts may get. Dynamic rope scaling alone goes beyond what config.json says, if asked to.
 std::int64_t usable_positions(const ModelConfig& config, const LoadOptions& options) {
-  std::int64_t positions = config.max_positions;
   if (options.max_model_len < 0) {
     throw std::runtime_error("--max-model-len must not be negative");
   }
-  if (options.max_model_len > 0) {
-    positions = std::min<std::int64_t>(positions, options.max_model_len);
+  if (options.max_model_len == 0) {
+    return config.max_positions;
   }
-  if (config.sliding_window > 0 && positions > config.sliding_window) {
-    throw std::runtime_error((options.directory / "config.json").string() + ": field 'sliding_window' is " +
-                             std::to_string(config.sliding_window) +
-                             ": attention over a sliding window is not supported; --max-model-len " +
-                             std::to_string(config.sliding_window) + " or less makes it unnecessary");
+  double longest = static_cast<double>(config.max_positions);
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.kind == RopeKind::kDynamic) {
+      longest *= rope.factor;
+    }
   }
-  return positions;
+  return std::min<std::int64_t>(static_cast<std::int64_t>(longest), options.max_model_len);
 }
 
 ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const Compute& compute) {
@@ -99,8 +100,13 @@ auto timed(const LoadOptions& options, const std::string& what, Step step) {
 
 std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
   const at::InferenceMode inference;
-  const ModelConfig config = read_model_config(options.directory);
+  ModelConfig config = read_model_config(options.directory);
   const std::int64_t positions = usable_positions(config, options);
+  config.text_length = positions;
+  if (config.depends_on_length() && options.log) {
+    options.log("rope scaling is fixed for texts of up to " + std::to_string(positions) +
+                " positions (--max-model-len)");
+  }
   const Compute compute = resolve_compute(options);
   set_threads(options.threads > 0 ? options.threads : physical_cores());
 #ifndef _OPENMP

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/sha256.h"
+#include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 
 namespace promptcached::model {
@@ -35,19 +36,31 @@ std::string shape_text(at::IntArrayRef shape) {
 class Loader final {
  public:
   Loader(const ModelConfig& config, const StoredTensors& stored, const Compute& compute)
-      : config_(config), stored_(stored), compute_(compute) {}
+      : config_(config),
+        stored_(stored),
+        compute_(compute),
+        names_(config.architecture->weight_names(config)),
+        prefix_(find_prefix()) {}
 
   ModelWeights load() {
     ModelWeights weights;
     const std::int64_t hidden = config_.hidden_size;
-    weights.embedding = take("model.embed_tokens.weight", {config_.vocab_size, hidden});
-    for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-      weights.layers.push_back(load_layer("model.layers." + std::to_string(layer) + "."));
+    weights.embedding = take(global(names_.embedding) + ".weight", {config_.vocab_size, hidden});
+    if (config_.positions == PositionKind::kLearned) {
+      weights.positions =
+          take(global(names_.positions) + ".weight", {config_.max_positions + config_.position_offset, hidden});
     }
-    weights.final_norm = take("model.norm.weight", {hidden});
-    // A tied model's file may hold a stray lm_head; transformers ignore it, and so do we.
-    weights.head.weight =
-        config_.tied_embeddings ? weights.embedding : take("lm_head.weight", {config_.vocab_size, hidden});
+    if (config_.embedding_norm) {
+      weights.embedding_norm = take_norm(global(names_.embedding_norm), hidden);
+    }
+    for (layer_ = 0; layer_ < config_.layers; ++layer_) {
+      weights.layers.push_back(load_layer());
+    }
+    weights.final_norm = take_norm(global(names_.final_norm), hidden);
+    // A tied model's file may hold a stray head; transformers ignore it, and so do we.
+    weights.head.weight = config_.tied_embeddings
+                              ? weights.embedding
+                              : take(std::string(names_.head) + ".weight", {config_.vocab_size, hidden});
     weights.parameters = parameters_;
     weights.bytes = parameters_ * static_cast<std::int64_t>(c10::elementSize(compute_.weights));
     return weights;
@@ -55,36 +68,108 @@ class Loader final {
 
  private:
   struct Part {
-    const char* name;
+    std::string_view name;
     std::int64_t out;
   };
 
-  LayerWeights load_layer(const std::string& prefix) {
+  std::string find_prefix() const {
+    const bool is_bare = stored_.find(std::string(names_.embedding) + ".weight") != nullptr;
+    return is_bare ? std::string() : std::string(names_.prefix);
+  }
+
+  std::string global(std::string_view name) const { return prefix_ + std::string(name); }
+
+  std::string in_layer(std::string_view name) const {
+    std::string layer(names_.layer);
+    layer.replace(layer.find('#'), 1, std::to_string(layer_));
+    return prefix_ + layer + std::string(name);
+  }
+
+  LayerWeights load_layer() {
     const std::int64_t hidden = config_.hidden_size;
-    const std::int64_t query = config_.heads * config_.head_dim;
-    const std::int64_t key = config_.kv_heads * config_.head_dim;
     const std::int64_t inner = config_.intermediate_size;
     LayerWeights layer;
-    layer.attention_norm = take(prefix + "input_layernorm.weight", {hidden});
-    layer.qkv = fuse(prefix + "self_attn.", {{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}, hidden,
-                     config_.attention_bias);
-    layer.attention_out = fuse(prefix + "self_attn.", {{"o_proj", hidden}}, query, config_.attention_bias);
-    layer.mlp_norm = take(prefix + "post_attention_layernorm.weight", {hidden});
-    layer.gate_up = fuse(prefix + "mlp.", {{"gate_proj", inner}, {"up_proj", inner}}, hidden, config_.mlp_bias);
-    layer.down = fuse(prefix + "mlp.", {{"down_proj", hidden}}, inner, config_.mlp_bias);
+    layer.attention_norm = take_norm(in_layer(names_.attention_norm), hidden);
+    layer.qkv = load_qkv();
+    if (config_.qk_norm) {
+      layer.q_norm = take_norm_weight(in_layer(names_.q_norm), config_.head_dim);
+      layer.k_norm = take_norm_weight(in_layer(names_.k_norm), config_.head_dim);
+    }
+    layer.attention_out =
+        fuse({{names_.attention_out, hidden}}, config_.heads * config_.head_dim, config_.attention_out_bias);
+    if (config_.mlp_norm) {
+      layer.mlp_norm = take_norm(in_layer(names_.mlp_norm), hidden);
+    }
+    if (config_.post_norms) {
+      layer.post_attention_norm = take_norm(in_layer(names_.post_attention_norm), hidden);
+      layer.post_mlp_norm = take_norm(in_layer(names_.post_mlp_norm), hidden);
+    }
+    if (!names_.gate_up.empty()) {
+      layer.up = fuse({{names_.gate_up, 2 * inner}}, hidden, config_.mlp_bias);
+    } else if (config_.gated_mlp) {
+      layer.up = fuse({{names_.gate, inner}, {names_.up, inner}}, hidden, config_.mlp_bias);
+    } else {
+      layer.up = fuse({{names_.up, inner}}, hidden, config_.mlp_bias);
+    }
+    layer.down = fuse({{names_.down, hidden}}, inner, config_.mlp_bias);
     return layer;
   }
 
+  Linear load_qkv() {
+    const std::int64_t query = config_.heads * config_.head_dim;
+    const std::int64_t key = config_.kv_heads * config_.head_dim;
+    if (names_.qkv_layout == QkvLayout::kSeparate) {
+      return fuse({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
+    }
+    Linear fused = fuse({{names_.qkv, query + 2 * key}}, config_.hidden_size, config_.qkv_bias);
+    if (names_.qkv_layout == QkvLayout::kGrouped) {
+      fused.weight = ungroup(fused.weight);
+      fused.bias = fused.bias.defined() ? ungroup(fused.bias) : fused.bias;
+    }
+    return fused;
+  }
+
+  // From each KV head's query heads, key and value to all query heads, all keys, all values.
+  at::Tensor ungroup(const at::Tensor& grouped) const {
+    const std::int64_t group = config_.group();
+    std::vector<std::int64_t> by_head = {config_.kv_heads, group + 2, config_.head_dim};
+    std::vector<std::int64_t> flat = {-1};
+    if (grouped.dim() == 2) {
+      by_head.push_back(grouped.size(1));
+      flat.push_back(grouped.size(1));
+    }
+    const at::Tensor heads = grouped.view(by_head);
+    return at::cat({heads.narrow(1, 0, group).reshape(flat), heads.select(1, group).reshape(flat),
+                    heads.select(1, group + 1).reshape(flat)});
+  }
+
+  Norm take_norm(const std::string& name, std::int64_t size) {
+    Norm norm;
+    norm.weight = take_norm_weight(name, size);
+    if (config_.norm.has_bias) {
+      norm.bias = take(name + ".bias", {size});
+    }
+    return norm;
+  }
+
+  at::Tensor take_norm_weight(const std::string& name, std::int64_t size) {
+    const at::Tensor weight = take(name + ".weight", {size});
+    return config_.norm.adds_one ? weight.to(at::kFloat) + 1.0 : weight;
+  }
+
   // Several projections of the same input as one.
-  Linear fuse(const std::string& prefix, const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
+  Linear fuse(const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> weights;
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> biases;
     for (const Part& part : parts) {
-      weights.push_back({prefix + part.name + ".weight", {part.out, in}});
-      biases.push_back({prefix + part.name + ".bias", {part.out}});
+      const std::string name = in_layer(part.name);
+      weights.push_back({name + ".weight", names_.transposed ? std::vector<std::int64_t>{in, part.out}
+                                                             : std::vector<std::int64_t>{part.out, in}});
+      biases.push_back({name + ".bias", {part.out}});
     }
     Linear linear;
-    linear.weight = concatenate(weights);
+    linear.weight = names_.transposed ? take(weights.front().first, weights.front().second).t().contiguous()
+                                      : concatenate(weights);
     if (has_bias) {
       linear.bias = concatenate(biases);
     }
@@ -161,33 +246,64 @@ class Loader final {
   const ModelConfig& config_;
   const StoredTensors& stored_;
   const Compute& compute_;
+  WeightNames names_;
+  std::string prefix_;
+  std::int64_t layer_ = 0;
   std::int64_t parameters_ = 0;
 };
 
-void hash_config(const ModelConfig& config, Sha256* hash) {
-  const auto real = [&](const char* tag, double value) {
-    std::int64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    hash->update_field(tag, bits);
-  };
-  hash->update_field("architecture", config.architecture->name);
-  hash->update_field("hidden_size", config.hidden_size);
-  hash->update_field("intermediate_size", config.intermediate_size);
-  hash->update_field("layers", config.layers);
-  hash->update_field("heads", config.heads);
-  hash->update_field("kv_heads", config.kv_heads);
-  hash->update_field("head_dim", config.head_dim);
-  real("norm_eps", config.norm_eps);
-  hash->update_field("rope", static_cast<std::int64_t>(config.rope.kind));
-  real("rope_theta", config.rope.theta);
-  real("rope_factor", config.rope.factor);
-  real("rope_low_freq_factor", config.rope.low_freq_factor);
-  real("rope_high_freq_factor", config.rope.high_freq_factor);
-  hash->update_field("rope_original_max_positions", config.rope.original_max_positions);
-  hash->update_field("attention_bias", static_cast<std::int64_t>(config.attention_bias));
-  hash->update_field("mlp_bias", static_cast<std::int64_t>(config.mlp_bias));
-  hash->update_field("tied_embeddings", static_cast<std::int64_t>(config.tied_embeddings));
-}
+// Everything in the configuration that decides what a token's KV is.
+class ConfigHash final {
+ public:
+  explicit ConfigHash(Sha256* hash) : hash_(hash) {}
+
+  void add(const ModelConfig& config) {
+    hash_->update_field("architecture", config.architecture->name);
+    integers({config.hidden_size, config.intermediate_size, config.layers, config.heads, config.kv_heads,
+              config.head_dim, config.rotated_dims, config.position_offset});
+    integers({number(config.norm.kind), config.norm.has_bias, config.norm.adds_one, number(config.positions),
+              config.qk_norm, config.qkv_bias, config.attention_out_bias, config.mlp_bias, config.parallel_block,
+              config.mlp_norm, config.post_norms, number(config.activation), config.gated_mlp, config.embedding_norm});
+    reals({config.norm.eps, config.score_scale, config.score_softcap, config.qkv_clip, config.embedding_scale});
+    integers({number(config.alibi.kind), config.alibi.rounds_to_bf16});
+    reals({config.alibi.max_bias, config.alibi.scale});
+    for (const RopeConfig& rope : config.ropes) {
+      add(rope);
+    }
+    if (config.depends_on_length()) {
+      integers({config.text_length});
+    }
+    for (const LayerConfig& layer : config.layer_configs) {
+      integers({layer.window, layer.rope});
+    }
+  }
+
+ private:
+  template <typename Enum>
+  static std::int64_t number(Enum value) {
+    return static_cast<std::int64_t>(value);
+  }
+
+  void add(const RopeConfig& rope) {
+    integers({number(rope.kind), rope.original_max_positions, rope.truncate});
+    reals({rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor, rope.beta_fast, rope.beta_slow,
+           rope.attention_factor.value_or(0), rope.mscale.value_or(0), rope.mscale_all_dim.value_or(0)});
+    reals(rope.short_factor);
+    reals(rope.long_factor);
+  }
+
+  void integers(const std::vector<std::int64_t>& values) {
+    hash_->update_field("integers", std::span<const std::int64_t>(values));
+  }
+
+  void reals(const std::vector<double>& values) {
+    std::vector<std::int64_t> bits(values.size());
+    std::memcpy(bits.data(), values.data(), values.size() * sizeof(double));
+    hash_->update_field("reals", std::span<const std::int64_t>(bits));
+  }
+
+  Sha256* hash_;
+};
 
 }  // namespace
 
@@ -197,7 +313,7 @@ ModelWeights load_weights(const ModelConfig& config, const StoredTensors& stored
 
 std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, const Compute& compute) {
   // Raised when the same weights would give other KV.
-  constexpr std::int64_t kVersion = 1;
+  constexpr std::int64_t kVersion = 2;
   // Tensors are hashed in pieces, so that all threads have work.
   constexpr std::size_t kPieceBytes = std::size_t{8} << 20U;
 
@@ -216,7 +332,7 @@ std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, 
 
   Sha256 hash;
   hash.update_field("version", kVersion);
-  hash_config(config, &hash);
+  ConfigHash(&hash).add(config);
   hash.update_field("weights_dtype", dtype_name(compute.weights));
   for (const auto& [name, tensor] : stored.all()) {
     hash.update_field("tensor", name).update_field("dtype", tensor.dtype);

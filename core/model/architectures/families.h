@@ -16,6 +16,7 @@ extern const Architecture kPhi3;
 extern const Architecture kOpt;
 extern const Architecture kFalcon;
 extern const Architecture kMpt;
+extern const Architecture kMptHf;
 extern const Architecture kGpt2;
 extern const Architecture kGptNeoX;
 extern const Architecture kBloom;

@@ -57,6 +57,7 @@ WeightNames mpt_names(const ModelConfig& /*config*/) {
 
 }  // namespace
 
-const Architecture kMpt = {"MPTForCausalLM", read_mpt, mpt_names};
+const Architecture kMpt = {"MPTForCausalLM", read_mpt, mpt_names};    // as its authors spell it
+const Architecture kMptHf = {"MptForCausalLM", read_mpt, mpt_names};  // as transformers do
 
 }  // namespace promptcached::model

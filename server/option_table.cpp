@@ -149,7 +149,7 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
   const std::string group = "Model";
   table.push_back({"model", group, "DIR",
                    "The model: a Hugging Face directory with config.json, *.safetensors and tokenizer.json (required)",
-                   "", text([](Config& c) -> auto& { return c.model.directory; })});
+                   "", text([](Config& c) -> auto& { return c.model.path; })});
   table.push_back({"served-model-name", group, "NAME", "What clients see as the model's name", "the directory's name",
                    text([](Config& c) -> auto& { return c.served_model_name; })});
   table.push_back(

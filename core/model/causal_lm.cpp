@@ -12,7 +12,6 @@
 #include "core/model/device.h"
 #include "core/model/kv_memory.h"
 #include "core/model/model_config.h"
-#include "core/model/safetensors.h"
 #include "core/model/weights.h"
 
 namespace promptcached::model {
@@ -100,7 +99,8 @@ auto timed(const LoadOptions& options, const std::string& what, Step step) {
 
 std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
   const at::InferenceMode inference;
-  ModelConfig config = read_model_config(options.directory);
+  const checkpoint::ModelFiles files(options.path);
+  ModelConfig config = read_model_config(files);
   const std::int64_t positions = usable_positions(config, options);
   config.text_length = positions;
   if (config.depends_on_length() && options.log) {
@@ -114,7 +114,7 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
     options.log("built without OpenMP: this program's own loops run on one thread");
   }
 #endif
-  const StoredTensors stored = StoredTensors::open(options.directory);
+  const checkpoint::StoredTensors stored = files.tensors();
   std::string digest = timed(options, "hashed the weights", [&] { return fingerprint(config, stored, compute); });
   ModelWeights weights = timed(options, "loaded the weights", [&] { return load_weights(config, stored, compute); });
   ModelInfo info = describe(config, weights, compute);

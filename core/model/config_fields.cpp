@@ -1,7 +1,6 @@
 #include "core/model/config_fields.h"
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <stdexcept>
 
@@ -153,14 +152,10 @@ void Fields::require(const std::string& field, const Json& value) const {
   }
 }
 
-Json read_json_object(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    throw std::runtime_error("cannot open " + path.string());
-  }
-  Json document = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
+Json parse_json_object(const std::string& text, const std::string& where) {
+  Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded() || !document.is_object()) {
-    throw std::runtime_error(path.string() + " is not a JSON object");
+    throw std::runtime_error(where + " is not a JSON object");
   }
   return document;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -40,7 +39,7 @@ class Fields final {
   std::string where_;
 };
 
-// Throws std::runtime_error naming the file when it cannot be read or holds no JSON object.
-nlohmann::json read_json_object(const std::filesystem::path& path);
+// Throws std::runtime_error naming the document when `text` is no JSON object.
+nlohmann::json parse_json_object(const std::string& text, const std::string& where);
 
 }  // namespace promptcached::model

@@ -31,13 +31,10 @@ void refuse_quantised(const Fields& fields) {
 
 }  // namespace
 
-ModelConfig read_model_config(const std::filesystem::path& directory) {
-  if (!std::filesystem::is_directory(directory)) {
-    throw std::runtime_error("model directory " + directory.string() + " does not exist");
-  }
-  const std::filesystem::path path = directory / "config.json";
-  const nlohmann::json document = read_json_object(path);
-  const Fields fields(document, path.string());
+ModelConfig read_model_config(const checkpoint::ModelFiles& files) {
+  const std::string where = files.where("config.json");
+  const nlohmann::json document = parse_json_object(files.read("config.json"), where);
+  const Fields fields(document, where);
 
   ModelConfig config;
   config.architecture = read_architecture(fields);
@@ -45,10 +42,10 @@ ModelConfig read_model_config(const std::filesystem::path& directory) {
   config.architecture->read_config(fields, &config);
   config.layer_configs.resize(static_cast<std::size_t>(config.layers));
 
-  const std::filesystem::path generation_path = directory / "generation_config.json";
-  if (std::filesystem::exists(generation_path)) {
-    const nlohmann::json generation = read_json_object(generation_path);
-    config.end_tokens = Fields(generation, generation_path.string()).token_ids("eos_token_id");
+  if (const std::optional<std::string> text = files.find("generation_config.json")) {
+    const std::string generation_where = files.where("generation_config.json");
+    const nlohmann::json generation = parse_json_object(*text, generation_where);
+    config.end_tokens = Fields(generation, generation_where).token_ids("eos_token_id");
   }
   if (config.end_tokens.empty()) {
     config.end_tokens = fields.token_ids("eos_token_id");

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "core/checkpoint/model_files.h"
 
 namespace promptcached::model {
 
@@ -116,9 +117,9 @@ struct ModelConfig {
   }
 };
 
-// Reads `directory`/config.json and, where there, generation_config.json. Throws std::runtime_error naming the file and
+// Reads config.json and, where there, generation_config.json. Throws std::runtime_error naming the file and
 // the field at fault: a missing or mistyped field, an architecture, activation, rope type or quantisation that is not
 // known.
-ModelConfig read_model_config(const std::filesystem::path& directory);
+ModelConfig read_model_config(const checkpoint::ModelFiles& files);
 
 }  // namespace promptcached::model

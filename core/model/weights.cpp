@@ -12,6 +12,9 @@
 namespace promptcached::model {
 namespace {
 
+using checkpoint::StoredTensor;
+using checkpoint::StoredTensors;
+
 std::optional<at::ScalarType> tensor_dtype(const std::string& stored) {
   if (stored == "F32") {
     return at::kFloat;
@@ -307,7 +310,7 @@ class ConfigHash final {
 
 }  // namespace
 
-ModelWeights load_weights(const ModelConfig& config, const StoredTensors& stored, const Compute& compute) {
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute) {
   return Loader(config, stored, compute).load();
 }
 

@@ -11,7 +11,7 @@
 #include "core/model/elementwise.h"
 #include "core/model/linear.h"
 #include "core/model/model_config.h"
-#include "core/model/safetensors.h"
+#include "core/checkpoint/stored_tensors.h"
 
 namespace promptcached::model {
 
@@ -44,9 +44,9 @@ struct ModelWeights {
 // Query, key and value weights become one, and so do gate and up, whatever the checkpoint's own layout. What has the
 // right layout and number format already is used where the file is mapped; everything else is copied once. Throws std::runtime_error naming the tensor that is missing
 // or whose shape or number format does not fit.
-ModelWeights load_weights(const ModelConfig& config, const StoredTensors& stored, const Compute& compute);
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute);
 
 // Hexadecimal SHA-256 of everything that decides what a token's KV is: config, all weights' content, number format.
-std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, const Compute& compute);
+std::string fingerprint(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute);
 
 }  // namespace promptcached::model

@@ -194,14 +194,15 @@ RoleTexts llama2_texts() {
 }
 
 // The family of built-in texts for a model without a usable template; empty if none is known.
-std::string builtin_family(const std::filesystem::path& model_directory) {
-  const std::filesystem::path file = model_directory / "config.json";
-  if (!std::filesystem::exists(file)) {
+std::string builtin_family(const checkpoint::ModelFiles& files) {
+  constexpr const char* kDocument = "config.json";
+  const std::optional<std::string> text = files.find(kDocument);
+  if (!text) {
     return {};
   }
-  const auto json = nlohmann::json::parse(read_text_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    throw std::runtime_error(file.string() + ": not a JSON object");
+    throw std::runtime_error(files.where(kDocument) + ": not a JSON object");
   }
   const std::string type = json.contains("model_type") && json["model_type"].is_string()
                                ? json["model_type"].get<std::string>()
@@ -258,17 +259,17 @@ std::optional<RoleTexts> builtin_role_texts(const std::string& family) {
   return texts;
 }
 
-RoleTexts load_role_texts(const std::filesystem::path& model_directory) {
+RoleTexts load_role_texts(const checkpoint::ModelFiles& files) {
   std::string reason = "the model has no chat template";
-  if (const auto chat_template = load_chat_template(model_directory)) {
-    const std::string bos = read_tokenizer_config(model_directory).special_token("bos_token");
+  if (const auto chat_template = load_chat_template(files)) {
+    const std::string bos = read_tokenizer_config(files).special_token("bos_token");
     auto texts = split_role_texts(*chat_template, bos);
     if (texts) {
       return *std::move(texts);
     }
     reason = texts.error().message;
   }
-  if (auto texts = builtin_role_texts(builtin_family(model_directory))) {
+  if (auto texts = builtin_role_texts(builtin_family(files))) {
     return *std::move(texts);
   }
   RoleTexts texts = plain_texts();

@@ -158,7 +158,7 @@ class ParityFixture::RecordingLm final : public model::CausalLm {
 ParityFixture::ParityFixture(const Options& options)
     : metrics_({{"test", "default", device(), "fp32", options.kv_dtype}, {"generate"}}) {
   model::LoadOptions load;
-  load.directory = model_directory();
+  load.path = model_directory();
   load.device = device();
   load.weights = "fp32";
   load.kv_dtype = options.kv_dtype;

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "core/model/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 #include "tests/catch.h"
 #include "tests/unit/model/model_fixture.h"
 
 namespace promptcached::model {
 namespace {
+
+using namespace checkpoint;  // NOLINT(google-build-using-namespace)
 
 using Json = nlohmann::json;
 
@@ -57,7 +59,7 @@ void rewrite(const std::filesystem::path& file, const std::function<void(Json&, 
 std::string file_refusal(const std::string& header, const std::string& data, std::uint64_t claimed = 0) {
   const TemporaryDirectory directory;
   write_safetensors(directory.path() / "model.safetensors", header, data, claimed);
-  const std::string message = message_of([&] { StoredTensors::open(directory.path()); });
+  const std::string message = message_of([&] { read_safetensors(directory.path()); });
   CHECK(contains(message, "model.safetensors"));
   return message;
 }
@@ -301,7 +303,7 @@ TEST_CASE("Model information comes from the directory", "[model][load]") {
   CHECK(load(directory.path())->info().fingerprint != fingerprint);
 
   LoadOptions options;
-  options.directory = directory.path();
+  options.path = directory.path();
   options.device = "cpu";
   options.max_model_len = 100;
   CHECK(load_model(options)->info().max_positions == 100);

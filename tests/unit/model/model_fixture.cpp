@@ -12,11 +12,13 @@
 #include <numeric>
 #include <random>
 
-#include "core/model/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 #include "tests/catch.h"
 
 namespace promptcached::model {
 namespace {
+
+using namespace checkpoint;  // NOLINT(google-build-using-namespace)
 
 template <typename Target, typename Stored>
 std::vector<Target> convert(const StoredTensor& tensor) {
@@ -43,7 +45,7 @@ std::vector<std::string> tiny_models() {
 }
 
 OracleCase read_oracle(const std::filesystem::path& file, const std::string& name) {
-  const StoredTensors stored = StoredTensors::open_file(file);
+  const StoredTensors stored = read_safetensors_file(file);
   const auto find = [&](const char* field) { return stored.find(name + "." + field); };
   OracleCase result;
   result.tokens = convert<std::int32_t, std::int64_t>(*find("token_ids"));
@@ -101,7 +103,7 @@ const std::vector<std::string>& devices() {
 std::unique_ptr<CausalLm> load(const std::filesystem::path& directory, const std::string& kv_dtype,
                                const std::string& device, const std::string& weights) {
   LoadOptions options;
-  options.directory = directory;
+  options.path = directory;
   options.kv_dtype = kv_dtype;
   options.device = device;
   options.weights = weights;

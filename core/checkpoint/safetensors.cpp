@@ -1,24 +1,17 @@
-#include "core/model/safetensors.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "core/checkpoint/safetensors.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
-namespace promptcached::model {
+namespace promptcached::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
@@ -197,47 +190,6 @@ std::map<std::string, StoredTensor> read_shards(const std::filesystem::path& ind
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    refuse(path, "cannot be opened: " + std::system_category().message(errno));
-  }
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor);
-    refuse(path, "is not a regular file");
-  }
-  size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ > 0) {
-    void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (mapping == MAP_FAILED) {
-      const int fault = errno;
-      ::close(descriptor);
-      refuse(path, "cannot be mapped: " + std::system_category().message(fault));
-    }
-    data_ = static_cast<const std::byte*>(mapping);
-  }
-  ::close(descriptor);
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) {
-    ::munmap(const_cast<std::byte*>(data_), size_);
-  }
-}
-
-void MappedFile::release(std::span<const std::byte> range) const {
-  // The mapping begins at a page, so offsets in the file are offsets in pages.
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto offset = static_cast<std::size_t>(range.data() - data_);
-  const std::size_t begin = (offset + page - 1) / page * page;
-  const std::size_t end = (offset + range.size()) / page * page;
-  if (begin < end) {
-    // Advice only: when it fails, the pages merely stay.
-    (void)::madvise(const_cast<std::byte*>(data_ + begin), end - begin, MADV_DONTNEED);
-  }
-}
-
 std::size_t stored_element_bytes(const std::string& dtype) {
   static constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kDtypes = {{{"BOOL", 1},
                                                                                         {"U8", 1},
@@ -261,29 +213,17 @@ std::size_t stored_element_bytes(const std::string& dtype) {
   return 0;
 }
 
-StoredTensors StoredTensors::open_file(const std::filesystem::path& path) {
-  StoredTensors stored;
-  stored.source_ = path;
-  stored.tensors_ = read_file(path);
-  return stored;
-}
+StoredTensors read_safetensors_file(const std::filesystem::path& path) { return {path, read_file(path)}; }
 
-StoredTensors StoredTensors::open(const std::filesystem::path& directory) {
+StoredTensors read_safetensors(const std::filesystem::path& directory) {
   if (std::filesystem::exists(directory / kSingleFile)) {
-    return open_file(directory / kSingleFile);
+    return read_safetensors_file(directory / kSingleFile);
   }
-  StoredTensors stored;
-  stored.source_ = directory / kIndexFile;
-  if (std::filesystem::exists(stored.source_)) {
-    stored.tensors_ = read_shards(stored.source_);
-    return stored;
+  const std::filesystem::path index = directory / kIndexFile;
+  if (std::filesystem::exists(index)) {
+    return {index, read_shards(index)};
   }
   refuse(directory, std::string("holds neither ") + kSingleFile + " nor " + kIndexFile);
 }
 
-const StoredTensor* StoredTensors::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
-}
-
-}  // namespace promptcached::model
+}  // namespace promptcached::checkpoint

@@ -24,11 +24,19 @@ struct StoredTensor {
   std::shared_ptr<const MappedFile> file;
 };
 
+// Whose names a file's tensors have: those of the model's own Hugging Face code, or llama.cpp's.
+enum class TensorNaming { kHuggingFace, kGguf };
+
 // All tensors of a model, by name.
 class StoredTensors final {
  public:
-  StoredTensors(std::filesystem::path source, std::map<std::string, StoredTensor> tensors)
-      : source_(std::move(source)), tensors_(std::move(tensors)) {}
+  StoredTensors(std::filesystem::path source, std::map<std::string, StoredTensor> tensors,
+                TensorNaming naming = TensorNaming::kHuggingFace)
+      : source_(std::move(source)), tensors_(std::move(tensors)), naming_(naming) {
+    for (const auto& [name, tensor] : tensors_) {
+      bytes_ += tensor.bytes.size();
+    }
+  }
 
   // nullptr when there is no such tensor.
   const StoredTensor* find(const std::string& name) const {
@@ -38,10 +46,14 @@ class StoredTensors final {
   const std::map<std::string, StoredTensor>& all() const { return tensors_; }
   // The file that was read, or the index of its shards: for messages.
   const std::filesystem::path& source() const { return source_; }
+  TensorNaming naming() const { return naming_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   std::filesystem::path source_;
   std::map<std::string, StoredTensor> tensors_;
+  TensorNaming naming_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace promptcached::checkpoint

@@ -1,7 +1,9 @@
 #include "core/model/causal_lm.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "core/model/batch_check.h"
 #include "core/model/decoder.h"
 #include "core/model/device.h"
+#include "core/model/fingerprint.h"
 #include "core/model/kv_memory.h"
 #include "core/model/model_config.h"
 #include "core/model/weights.h"
@@ -83,16 +86,20 @@ ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const
   return info;
 }
 
-// Runs `step`, and logs how long it took.
-template <typename Step>
-auto timed(const LoadOptions& options, const std::string& what, Step step) {
-  const auto begin = std::chrono::steady_clock::now();
-  auto result = step();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  if (options.log) {
-    options.log(what + " in " + std::to_string(static_cast<int>(seconds.count() * 1000)) + " ms");
-  }
-  return result;
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string fixed(double value, const char* format) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+std::string loaded_line(const ModelInfo& info, double seconds) {
+  return "loaded " + fixed(static_cast<double>(info.parameters) / 1e6, "%.1f") + " million parameters, " +
+         fixed(static_cast<double>(info.weight_bytes) / (1 << 20), "%.0f") + " MiB as " + info.weights_dtype + ", in " +
+         fixed(seconds, "%.1f") + " s";
 }
 
 }  // namespace
@@ -114,12 +121,16 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
     options.log("built without OpenMP: this program's own loops run on one thread");
   }
 #endif
+  const auto begin = std::chrono::steady_clock::now();
   const checkpoint::StoredTensors stored = files.tensors();
-  std::string digest = timed(options, "hashed the weights", [&] { return fingerprint(config, stored, compute); });
-  ModelWeights weights = timed(options, "loaded the weights", [&] { return load_weights(config, stored, compute); });
+  std::string digest = fingerprint(config, stored, compute);
+  ModelWeights weights = load_weights(config, stored, compute, options.log);
   ModelInfo info = describe(config, weights, compute);
   info.fingerprint = std::move(digest);
   info.max_positions = static_cast<std::int32_t>(positions);
+  if (options.log) {
+    options.log(loaded_line(info, seconds_since(begin)));
+  }
   return std::make_unique<LoadedModel>(std::move(info), config, std::move(weights), compute);
 }
 

@@ -42,10 +42,10 @@ class SegmentAttention final {
   // What a batch's rows see through a window of so many positions.
   struct View {
     std::int64_t window = 0;
-    std::vector<PlannedRead> whole;   // all keys
-    std::vector<PlannedRead> partly;  // some keys, at least one a row
-    std::vector<RowRange> whole_groups;
-    std::vector<RowRange> partly_groups;
+    std::vector<PlannedRead> whole{};   // all keys
+    std::vector<PlannedRead> partly{};  // some keys, at least one a row
+    std::vector<RowRange> whole_groups{};
+    std::vector<RowRange> partly_groups{};
   };
 
   void plan(const ForwardBatch& batch, View* view) const;

@@ -1,11 +1,13 @@
 #include "core/model/weights.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "core/base/sha256.h"
+#include "core/checkpoint/gguf_quants.h"
 #include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 
@@ -15,8 +17,9 @@ namespace {
 using checkpoint::StoredTensor;
 using checkpoint::StoredTensors;
 
+// The format of a stored tensor's numbers once they stand alone: quantised ones are expanded to fp32.
 std::optional<at::ScalarType> tensor_dtype(const std::string& stored) {
-  if (stored == "F32") {
+  if (stored == "F32" || checkpoint::is_quantized(stored)) {
     return at::kFloat;
   }
   if (stored == "BF16") {
@@ -38,12 +41,15 @@ std::string shape_text(at::IntArrayRef shape) {
 
 class Loader final {
  public:
-  Loader(const ModelConfig& config, const StoredTensors& stored, const Compute& compute)
+  Loader(const ModelConfig& config, const StoredTensors& stored, const Compute& compute,
+         const std::function<void(const std::string&)>& log)
       : config_(config),
         stored_(stored),
         compute_(compute),
-        names_(config.architecture->weight_names(config)),
-        prefix_(find_prefix()) {}
+        names_(stored.naming() == checkpoint::TensorNaming::kGguf ? gguf_names(config)
+                                                                  : config.architecture->weight_names(config)),
+        prefix_(find_prefix()),
+        log_(log) {}
 
   ModelWeights load() {
     ModelWeights weights;
@@ -122,7 +128,15 @@ class Loader final {
     const std::int64_t query = config_.heads * config_.head_dim;
     const std::int64_t key = config_.kv_heads * config_.head_dim;
     if (names_.qkv_layout == QkvLayout::kSeparate) {
-      return fuse({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
+      Linear separate =
+          fuse({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
+      if (names_.rotated_pairs_adjoin) {
+        part_pairs(separate.weight.narrow(0, 0, query + key));
+        if (separate.bias.defined()) {
+          part_pairs(separate.bias.narrow(0, 0, query + key));
+        }
+      }
+      return separate;
     }
     Linear fused = fuse({{names_.qkv, query + 2 * key}}, config_.hidden_size, config_.qkv_bias);
     if (names_.qkv_layout == QkvLayout::kGrouped) {
@@ -130,6 +144,14 @@ class Loader final {
       fused.bias = fused.bias.defined() ? ungroup(fused.bias) : fused.bias;
     }
     return fused;
+  }
+
+  // Rotation turns row i of a head together with row i + head_dim / 2; where the file has the two side by side, they are
+  // put in their places. In place.
+  void part_pairs(const at::Tensor& rows) const {
+    const std::int64_t heads = rows.size(0) / config_.head_dim;
+    const at::Tensor pairs = rows.view({heads, config_.head_dim / 2, 2, -1});
+    rows.copy_(pairs.transpose(1, 2).contiguous().view(rows.sizes()));
   }
 
   // From each KV head's query heads, key and value to all query heads, all keys, all values.
@@ -157,7 +179,7 @@ class Loader final {
 
   at::Tensor take_norm_weight(const std::string& name, std::int64_t size) {
     const at::Tensor weight = take(name + ".weight", {size});
-    return config_.norm.adds_one ? weight.to(at::kFloat) + 1.0 : weight;
+    return config_.norm.adds_one && !names_.norms_hold_one ? weight.to(at::kFloat) + 1.0 : weight;
   }
 
   // Several projections of the same input as one.
@@ -203,7 +225,7 @@ class Loader final {
     const StoredTensor& stored = require(name, shape);
     const at::ScalarType dtype = *tensor_dtype(stored.dtype);
     const bool aligned = reinterpret_cast<std::uintptr_t>(stored.bytes.data()) % c10::elementSize(dtype) == 0;
-    if (compute_.device.is_cpu() && dtype == compute_.weights && aligned) {
+    if (compute_.device.is_cpu() && dtype == compute_.weights && aligned && !checkpoint::is_quantized(stored.dtype)) {
       // Never written to: the pages are mapped read-only. The deleter keeps the mapping alive.
       return at::from_blob(
           const_cast<std::byte*>(stored.bytes.data()), shape, [file = stored.file](void*) {}, at::dtype(dtype));
@@ -214,17 +236,30 @@ class Loader final {
   }
 
   static void copy(const StoredTensor& stored, const at::Tensor& target) {
-    const at::ScalarType dtype = *tensor_dtype(stored.dtype);
-    const auto address = reinterpret_cast<std::uintptr_t>(stored.bytes.data());
-    at::Tensor source;
-    if (address % c10::elementSize(dtype) == 0) {
-      source = at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape, at::dtype(dtype));
-    } else {
-      source = at::empty(stored.shape, at::dtype(dtype));
-      std::memcpy(source.data_ptr(), stored.bytes.data(), stored.bytes.size());
-    }
-    target.copy_(source);
+    target.copy_(checkpoint::is_quantized(stored.dtype) ? expand(stored) : numbers_of(stored));
     stored.file->release(stored.bytes);
+  }
+
+  static at::Tensor numbers_of(const StoredTensor& stored) {
+    const at::ScalarType dtype = *tensor_dtype(stored.dtype);
+    if (reinterpret_cast<std::uintptr_t>(stored.bytes.data()) % c10::elementSize(dtype) == 0) {
+      return at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape, at::dtype(dtype));
+    }
+    at::Tensor numbers = at::empty(stored.shape, at::dtype(dtype));
+    std::memcpy(numbers.data_ptr(), stored.bytes.data(), stored.bytes.size());
+    return numbers;
+  }
+
+  // Row by row, on all threads.
+  static at::Tensor expand(const StoredTensor& stored) {
+    at::Tensor numbers = at::empty(stored.shape, at::kFloat);
+    const std::int64_t row = stored.shape.back();
+    const std::int64_t rows = row == 0 ? 0 : numbers.numel() / row;
+    auto* out = numbers.data_ptr<float>();
+    at::parallel_for(0, rows, /*grain_size=*/64, [&](std::int64_t begin, std::int64_t end) {
+      checkpoint::dequantize(stored, begin * row, (end - begin) * row, out + begin * row);
+    });
+    return numbers;
   }
 
   const StoredTensor& require(const std::string& name, at::IntArrayRef shape) {
@@ -238,10 +273,23 @@ class Loader final {
     }
     if (!tensor_dtype(tensor->dtype)) {
       throw std::runtime_error(stored_.source().string() + ": tensor '" + name + "' has the number format " +
-                               tensor->dtype + "; known: F32, BF16, F16");
+                               tensor->dtype + "; known: F32, BF16, F16, and GGUF's quantised ones");
     }
     parameters_ += c10::multiply_integers(shape);
+    report_progress(tensor->bytes.size());
     return *tensor;
+  }
+
+  // A line now and then, for models that take long.
+  void report_progress(std::size_t bytes) {
+    constexpr std::chrono::seconds kInterval{2};
+    read_bytes_ += bytes;
+    const auto now = std::chrono::steady_clock::now();
+    if (log_ && now - reported_ >= kInterval) {
+      reported_ = now;
+      log_("loading the weights: " + std::to_string(100 * read_bytes_ / std::max<std::size_t>(1, stored_.bytes())) +
+           " % of " + std::to_string(stored_.bytes() >> 20U) + " MiB");
+    }
   }
 
   at::TensorOptions options() const { return at::TensorOptions().dtype(compute_.weights).device(compute_.device); }
@@ -253,96 +301,16 @@ class Loader final {
   std::string prefix_;
   std::int64_t layer_ = 0;
   std::int64_t parameters_ = 0;
-};
-
-// Everything in the configuration that decides what a token's KV is.
-class ConfigHash final {
- public:
-  explicit ConfigHash(Sha256* hash) : hash_(hash) {}
-
-  void add(const ModelConfig& config) {
-    hash_->update_field("architecture", config.architecture->name);
-    integers({config.hidden_size, config.intermediate_size, config.layers, config.heads, config.kv_heads,
-              config.head_dim, config.rotated_dims, config.position_offset});
-    integers({number(config.norm.kind), config.norm.has_bias, config.norm.adds_one, number(config.positions),
-              config.qk_norm, config.qkv_bias, config.attention_out_bias, config.mlp_bias, config.parallel_block,
-              config.mlp_norm, config.post_norms, number(config.activation), config.gated_mlp, config.embedding_norm});
-    reals({config.norm.eps, config.score_scale, config.score_softcap, config.qkv_clip, config.embedding_scale});
-    integers({number(config.alibi.kind), config.alibi.rounds_to_bf16});
-    reals({config.alibi.max_bias, config.alibi.scale});
-    for (const RopeConfig& rope : config.ropes) {
-      add(rope);
-    }
-    if (config.depends_on_length()) {
-      integers({config.text_length});
-    }
-    for (const LayerConfig& layer : config.layer_configs) {
-      integers({layer.window, layer.rope});
-    }
-  }
-
- private:
-  template <typename Enum>
-  static std::int64_t number(Enum value) {
-    return static_cast<std::int64_t>(value);
-  }
-
-  void add(const RopeConfig& rope) {
-    integers({number(rope.kind), rope.original_max_positions, rope.truncate});
-    reals({rope.theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor, rope.beta_fast, rope.beta_slow,
-           rope.attention_factor.value_or(0), rope.mscale.value_or(0), rope.mscale_all_dim.value_or(0)});
-    reals(rope.short_factor);
-    reals(rope.long_factor);
-  }
-
-  void integers(const std::vector<std::int64_t>& values) {
-    hash_->update_field("integers", std::span<const std::int64_t>(values));
-  }
-
-  void reals(const std::vector<double>& values) {
-    std::vector<std::int64_t> bits(values.size());
-    std::memcpy(bits.data(), values.data(), values.size() * sizeof(double));
-    hash_->update_field("reals", std::span<const std::int64_t>(bits));
-  }
-
-  Sha256* hash_;
+  const std::function<void(const std::string&)>& log_;
+  std::size_t read_bytes_ = 0;
+  std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace
 
-ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute) {
-  return Loader(config, stored, compute).load();
-}
-
-std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, const Compute& compute) {
-  // Raised when the same weights would give other KV.
-  constexpr std::int64_t kVersion = 2;
-  // Tensors are hashed in pieces, so that all threads have work.
-  constexpr std::size_t kPieceBytes = std::size_t{8} << 20U;
-
-  std::vector<std::span<const std::byte>> pieces;
-  for (const auto& [name, tensor] : stored.all()) {
-    for (std::size_t begin = 0; begin < tensor.bytes.size(); begin += kPieceBytes) {
-      pieces.push_back(tensor.bytes.subspan(begin, std::min(kPieceBytes, tensor.bytes.size() - begin)));
-    }
-  }
-  std::vector<Sha256::Digest> digests(pieces.size());
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      digests[i] = Sha256().update_field("piece", pieces[i]).digest();
-    }
-  });
-
-  Sha256 hash;
-  hash.update_field("version", kVersion);
-  ConfigHash(&hash).add(config);
-  hash.update_field("weights_dtype", dtype_name(compute.weights));
-  for (const auto& [name, tensor] : stored.all()) {
-    hash.update_field("tensor", name).update_field("dtype", tensor.dtype);
-    hash.update_field("shape", std::span<const std::int64_t>(tensor.shape));
-  }
-  hash.update_field("content", std::as_bytes(std::span(digests)));
-  return to_hex(hash.digest());
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute,
+                          const std::function<void(const std::string&)>& log) {
+  return Loader(config, stored, compute, log).load();
 }
 
 }  // namespace promptcached::model

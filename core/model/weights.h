@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,11 +43,10 @@ struct ModelWeights {
 };
 
 // Query, key and value weights become one, and so do gate and up, whatever the checkpoint's own layout. What has the
-// right layout and number format already is used where the file is mapped; everything else is copied once. Throws std::runtime_error naming the tensor that is missing
-// or whose shape or number format does not fit.
-ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute);
-
-// Hexadecimal SHA-256 of everything that decides what a token's KV is: config, all weights' content, number format.
-std::string fingerprint(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute);
+// right layout and number format already is used where the file is mapped; everything else is copied once, quantised
+// numbers expanded. `log`, which may be empty, hears now and then how far it is. Throws std::runtime_error naming the
+// tensor that is missing or whose shape or number format does not fit.
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute,
+                          const std::function<void(const std::string&)>& log);
 
 }  // namespace promptcached::model

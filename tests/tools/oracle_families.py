@@ -70,6 +70,9 @@ def families() -> dict[str, tuple[str, dict]]:
         "family-neox": ("GPTNeoX", neox),
         "family-neox-sequential": ("GPTNeoX", neox | dict(use_parallel_residual=False, rotary_pct=1.0, hidden_act="gelu_new")),
         "family-bloom": ("Bloom", bloom),
+        "family-mpt-80": ("Mpt", mpt | dict(d_model=80, n_heads=1, n_layers=1)),
+        "family-bloom-96": ("Bloom", bloom | dict(hidden_size=96, n_head=1, n_layer=1)),
+        "family-starcoder2": ("Starcoder2", llama | dict(sliding_window=12)),
     }
 
 
@@ -172,4 +175,4 @@ def write_families(out: Path, causal, say) -> None:
         save_file(tensors, folder / "oracle.safetensors")
         size = sum(path.stat().st_size for path in folder.iterdir())
         say(f"families: {name}: {size / 1000:.0f} kB, logits {own.min():.1f} ... {own.max():.1f}, by itself {difference:.1g}")
-        assert difference < 1e-4 and size < 300_000, name
+        assert difference < 1e-4 and size < 600_000, name

@@ -41,6 +41,8 @@ struct WeightNames {
   std::string_view final_norm{};
   std::string_view head{};            // without `prefix`
   bool transposed = false;          // linear weights are stored [in, out]
+  bool norms_hold_one = false;        // NormConfig::adds_one has been added in the file
+  bool rotated_pairs_adjoin = false;  // rows of queries and keys that rotation turns together stand side by side
 };
 
 struct Architecture {
@@ -50,6 +52,9 @@ struct Architecture {
   // Some families' names depend on the configuration.
   WeightNames (*weight_names)(const ModelConfig& config);
 };
+
+// The names that llama.cpp gives the same tensors in GGUF files, and how it has rearranged them.
+WeightNames gguf_names(const ModelConfig& config);
 
 // nullptr when the name is not in the table.
 const Architecture* find_architecture(std::string_view name);

@@ -20,5 +20,6 @@ extern const Architecture kMptHf;
 extern const Architecture kGpt2;
 extern const Architecture kGptNeoX;
 extern const Architecture kBloom;
+extern const Architecture kStarcoder2;
 
 }  // namespace promptcached::model

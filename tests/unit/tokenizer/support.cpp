@@ -22,7 +22,13 @@ std::filesystem::path model_directory() {
   return kSourceDirectory / "models" / "smollm2-135m-instruct";
 }
 
-Json read_json(const std::filesystem::path& path) { return Json::parse(read_text_file(path)); }
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw std::runtime_error(path.string() + ": cannot be read");
+  }
+  return Json::parse(file);
+}
 
 const std::vector<NamedTokenizer>& oracle_tokenizers() {
   static const std::vector<NamedTokenizer> kTokenizers = [] {

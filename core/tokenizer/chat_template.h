@@ -47,7 +47,7 @@ struct RoleTexts {
   // Set when the model's template has no such role (some have no system role): the reason, told when the tag is used.
   std::optional<std::string> system_unsupported;
   // What opens a user turn right after a closed system text, where that is not `user.open`: templates that put the
-  // system text inside the first user turn (Llama 2, Mistral) have opened the turn already.
+  // system text inside a user turn (Llama 2, Mistral, Gemma 3) have opened the turn already.
   std::optional<std::string> user_open_after_system{};
   // BOS as the template itself spells it in front of a conversation; empty if it writes none. A model whose tokenizer
   // puts none in front (Tokenizer::bos_id) still wants this one at position 0.

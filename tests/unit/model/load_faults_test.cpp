@@ -300,6 +300,10 @@ TEST_CASE("Model information comes from the directory", "[model][load]") {
 
   std::ofstream(directory.path() / "generation_config.json") << R"({"eos_token_id": 9})";
   CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{9});
+  std::ofstream(directory.path() / "generation_config.json") << R"({"eos_token_id": [9, 4, 11]})";
+  CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{9, 4, 11});
+  std::ofstream(directory.path() / "generation_config.json") << R"({"temperature": 0.6})";
+  CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{2, 7});
 
   // One bit of one weight.
   rewrite(directory.path() / "model.safetensors", [](Json&, std::string& data) { data[data.size() / 2] ^= 1; });

@@ -166,6 +166,9 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
   table.push_back({"max-model-len", group, "TOKENS",
                    "Longest prompt and answer together, if less than the model allows", "the model's",
                    integer([](Config& c) -> auto& { return c.model.max_model_len; }, 1, kMaxInt)});
+  table.push_back({"dry-run", group, "",
+                   "Show what the model takes (parameters, memory, computation) and exit; needs its config.json alone",
+                   "", flag([](Config& c) -> auto& { return c.dry_run; })});
 }
 
 void add_cache_options(std::vector<Option>& table, const Config&) {

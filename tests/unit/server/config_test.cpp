@@ -75,6 +75,7 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "4096",
                               "--kv-device-bytes",
                               "512MiB",
+                              "--dry-run",
                               "--schemas",
                               "dir",
                               "--warm",
@@ -116,6 +117,7 @@ TEST_CASE("every option reaches its component", "[server]") {
   CHECK(config.model.kv_dtype == "fp16");
   CHECK(config.model.threads == 3);
   CHECK(config.model.max_model_len == 4096);
+  CHECK(config.dry_run);
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
   CHECK(config.schemas == "dir");
   CHECK(config.warm);

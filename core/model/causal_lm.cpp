@@ -15,6 +15,7 @@
 #include "core/model/fingerprint.h"
 #include "core/model/kv_memory.h"
 #include "core/model/model_config.h"
+#include "core/model/model_plan.h"
 #include "core/model/weights.h"
 
 namespace promptcached::model {
@@ -51,23 +52,6 @@ class LoadedModel final : public CausalLm {
   Decoder decoder_;
   at::Tensor logits_;  // [rows, vocab], the last forward()'s
 };
-
-// How long texts may get. Dynamic rope scaling alone goes beyond what config.json says, if asked to.
-std::int64_t usable_positions(const ModelConfig& config, const LoadOptions& options) {
-  if (options.max_model_len < 0) {
-    throw std::runtime_error("--max-model-len must not be negative");
-  }
-  if (options.max_model_len == 0) {
-    return config.max_positions;
-  }
-  double longest = static_cast<double>(config.max_positions);
-  for (const RopeConfig& rope : config.ropes) {
-    if (rope.kind == RopeKind::kDynamic) {
-      longest *= rope.factor;
-    }
-  }
-  return std::min<std::int64_t>(static_cast<std::int64_t>(longest), options.max_model_len);
-}
 
 ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const Compute& compute) {
   ModelInfo info;
@@ -108,7 +92,7 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
   const at::InferenceMode inference;
   const checkpoint::ModelFiles files(options.path);
   ModelConfig config = read_model_config(files);
-  const std::int64_t positions = usable_positions(config, options);
+  const std::int64_t positions = usable_positions(config, options.max_model_len);
   config.text_length = positions;
   if (config.depends_on_length() && options.log) {
     options.log("rope scaling is fixed for texts of up to " + std::to_string(positions) +

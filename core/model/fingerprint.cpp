@@ -50,6 +50,7 @@ class ConfigHash final {
            rope.attention_factor.value_or(0), rope.mscale.value_or(0), rope.mscale_all_dim.value_or(0)});
     reals(rope.short_factor);
     reals(rope.long_factor);
+    reals(rope.divisors);
   }
 
   void integers(const std::vector<std::int64_t>& values) {

@@ -30,7 +30,7 @@ enum class PositionKind {
   kAlibi,    // scores fall with the distance of positions
 };
 
-enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+enum class RopeKind { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope, kDivided };
 
 // How positions turn into rotation angles. Fields after `factor` belong to the kinds named.
 struct RopeConfig {
@@ -48,6 +48,7 @@ struct RopeConfig {
   std::optional<double> mscale_all_dim{};
   std::vector<double> short_factor{};  // kLongRope: one for each pair of dimensions
   std::vector<double> long_factor{};
+  std::vector<double> divisors{};  // kDivided: of each pair's frequency, as GGUF files write out Llama 3's scaling
 
   // Its angles depend on how long a text may get, which is fixed when the model is loaded.
   bool depends_on_length() const { return kind == RopeKind::kDynamic || kind == RopeKind::kLongRope; }

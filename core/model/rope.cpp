@@ -70,14 +70,20 @@ double yarn_attention_factor(const RopeConfig& config) {
   return mscale(1.0);
 }
 
-at::Tensor long_rope_frequencies(const RopeConfig& config, std::int64_t dims, std::int64_t length) {
-  const std::vector<double>& factors =
-      length > config.original_max_positions ? config.long_factor : config.short_factor;
+// `factors` as a tensor, if there is one for each pair of dimensions.
+at::Tensor factors_of(const std::vector<double>& factors, std::int64_t dims, const char* fields) {
   if (static_cast<std::int64_t>(factors.size()) != dims / 2) {
-    throw std::runtime_error("config.json: the rope type longrope needs " + std::to_string(dims / 2) +
-                             " numbers in short_factor and long_factor, not " + std::to_string(factors.size()));
+    throw std::runtime_error("rope scaling needs " + std::to_string(dims / 2) + " numbers in " + fields + ", not " +
+                             std::to_string(factors.size()));
   }
-  return 1.0 / (at::tensor(factors, at::kFloat) * powers(config.theta, dims));
+  return at::tensor(factors, at::kFloat);
+}
+
+at::Tensor long_rope_frequencies(const RopeConfig& config, std::int64_t dims, std::int64_t length) {
+  const bool is_long = length > config.original_max_positions;
+  const at::Tensor factors =
+      is_long ? factors_of(config.long_factor, dims, "long_factor") : factors_of(config.short_factor, dims, "short_factor");
+  return 1.0 / (factors * powers(config.theta, dims));
 }
 
 double long_rope_attention_factor(const RopeConfig& config) {
@@ -108,6 +114,9 @@ Rope::Rope(const RopeConfig& config, std::int64_t dims, std::int64_t length, at:
     case RopeKind::kLongRope:
       frequencies_ = long_rope_frequencies(config, dims, length);
       attention_factor_ = config.attention_factor.value_or(long_rope_attention_factor(config));
+      break;
+    case RopeKind::kDivided:
+      frequencies_ = 1.0 / powers(config.theta, dims) / factors_of(config.divisors, dims, "factors");
       break;
   }
   frequencies_ = frequencies_.to(device);

@@ -65,6 +65,9 @@ void read_rope_kind(const Fields& fields, const Fields& rope, std::int64_t max_p
     if (rope.find("attention_factor") != nullptr) {
       config->attention_factor = rope.number("attention_factor");
     }
+  } else if (type == "frequency_factors") {  // of GGUF files alone: core/checkpoint/gguf_rope.cpp
+    config->kind = RopeKind::kDivided;
+    config->divisors = rope.numbers("factors");
   } else {
     rope.refuse("rope_type",
                 "names '" + type + "', which is not supported; known: default, linear, dynamic, llama3, yarn, longrope");

@@ -33,8 +33,8 @@ WeightNames gguf_names(const ModelConfig& config) {
           .final_norm = "output_norm",
           .head = "output",
           .norms_hold_one = true,
-          // The conversion of Llama, which Mistral's models go through too.
-          .rotated_pairs_adjoin = config.architecture->name == "LlamaForCausalLM"};
+          .rotated_pairs_adjoin =
+              config.architecture->name == "LlamaForCausalLM" || config.architecture->name == "MistralForCausalLM"};
 }
 
 }  // namespace promptcached::model

@@ -25,8 +25,8 @@ constexpr std::uint32_t kMostDimensions = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kLeastAlignment = 8;
-// The shortest possible entries, by which the header's counts are bounded: a key with a value of one byte; a tensor with
-// one dimension. Names count for nothing here: that one is empty is a better thing to say.
+// The shortest possible entries, by which the header's counts are bounded: a key with a value of one byte; a tensor
+// with one dimension. Names count for nothing here: that one is empty is a better thing to say.
 constexpr std::uint64_t kLeastMetadataBytes = 8 + 4 + 1;
 constexpr std::uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 

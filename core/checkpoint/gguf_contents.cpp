@@ -30,7 +30,11 @@ constexpr std::uint64_t kLeastAlignment = 8;
 constexpr std::uint64_t kLeastMetadataBytes = 8 + 4 + 1;
 constexpr std::uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+// For messages, where the start of a long key will do.
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kMost = 100;
+  return "'" + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...'" : "'");
+}
 
 // What may stand in a message, and so in a log, as it is.
 bool is_printable_ascii(std::string_view text) {

@@ -25,12 +25,16 @@ constexpr std::uint32_t kMostDimensions = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr std::uint64_t kLeastAlignment = 8;
-// The shortest possible entries, by which the header's counts are bounded: a key with a value of one byte; a tensor with
-// one dimension. Names count for nothing here: that one is empty is a better thing to say.
+// The shortest possible entries, by which the header's counts are bounded: a key with a value of one byte; a tensor
+// with one dimension. Names count for nothing here: that one is empty is a better thing to say.
 constexpr std::uint64_t kLeastMetadataBytes = 8 + 4 + 1;
 constexpr std::uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+// For messages, where the start of a long key will do.
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kMost = 100;
+  return "'" + std::string(text.substr(0, kMost)) + (text.size() > kMost ? "...'" : "'");
+}
 
 // What may stand in a message, and so in a log, as it is.
 bool is_printable_ascii(std::string_view text) {

@@ -21,18 +21,20 @@ T load(const std::uint8_t* bytes) {
   return value;
 }
 
-// Exact. In integers but for one subtraction, so that no denormal is computed with: a thread may have them off.
+// Exact. In integers but for one subtraction, so that no denormal is computed with: a thread may have them off. Chosen
+// by masks, since compilers make branches of conditions here, and then no vectors.
 float from_half(std::uint16_t half) {
   constexpr std::uint32_t kRebias = (127U - 15U) << 23U;
-  const std::uint32_t magnitude = (half & 0x7FFFU) << 13U;
   const std::uint32_t sign = (half & 0x8000U) << 16U;
+  const std::uint32_t magnitude = (half & 0x7FFFU) << 13U;
+  // The greatest exponent (infinity or NaN) stays the greatest.
+  const std::uint32_t is_special = 0U - static_cast<std::uint32_t>(magnitude >= (31U << 23U));
+  const std::uint32_t normal = magnitude + kRebias + (is_special & kRebias);
   // A denormal half is a multiple of 2^-24: what its bits add to 2^-14 when they are put below its leading one.
-  const std::uint32_t denormal =
+  const auto denormal =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude + kRebias + (1U << 23U)) - 0x1p-14F);
-  const std::uint32_t normal = magnitude + kRebias;
-  const std::uint32_t special = magnitude + 2 * kRebias;  // infinity or NaN: the greatest exponent stays the greatest
-  const std::uint32_t finite = magnitude < (1U << 23U) ? denormal : normal;
-  return std::bit_cast<float>(sign | (magnitude < (31U << 23U) ? finite : special));
+  const std::uint32_t is_denormal = 0U - static_cast<std::uint32_t>(magnitude < (1U << 23U));
+  return std::bit_cast<float>(sign | (is_denormal & denormal) | (~is_denormal & normal));
 }
 
 float load_half(const std::uint8_t* bytes) { return from_half(load<std::uint16_t>(bytes)); }
@@ -77,8 +79,8 @@ std::array<int, kSmallBlock> unpack_five_bits(const std::uint8_t* bytes) {
   std::array<int, kSmallBlock> unpacked;
   for (std::size_t i = 0; i < kSmallBlock / 2; ++i) {
     const int pair = bytes[4 + i];
-    unpacked[i] = (pair & 15) | static_cast<int>((fifth_bits >> i & 1U) << 4U);
-    unpacked[i + kSmallBlock / 2] = (pair >> 4) | static_cast<int>((fifth_bits >> (i + 16) & 1U) << 4U);
+    unpacked[i] = (pair & 15) | ((fifth_bits & (1U << i)) != 0 ? 16 : 0);
+    unpacked[i + kSmallBlock / 2] = (pair >> 4) | ((fifth_bits & (0x10000U << i)) != 0 ? 16 : 0);
   }
   return unpacked;
 }

@@ -42,7 +42,10 @@ def families() -> dict[str, tuple[str, dict]]:
         "family-qwen2-window": ("Qwen2", llama | dict(use_sliding_window=True, sliding_window=7, max_window_layers=1, num_hidden_layers=3)),
         "family-qwen3": ("Qwen3", llama | dict(head_dim=20)),
         "family-gemma": ("Gemma", gemma),
-        "family-gemma2": ("Gemma2", gemma | dict(query_pre_attn_scalar=24, sliding_window=11, num_hidden_layers=3, attn_logit_softcapping=5.0)),
+        "family-gemma2": (
+            "Gemma2",
+            gemma | dict(query_pre_attn_scalar=24, sliding_window=11, num_hidden_layers=3, attn_logit_softcapping=5.0),
+        ),
         "family-gemma3": (
             "Gemma3Text",
             gemma

@@ -27,7 +27,7 @@ def families() -> dict[str, tuple[str, dict]]:
     neox = {key: value for key, value in llama.items() if key != "num_key_value_heads"}
     opt = {key: value for key, value in neox.items() if key != "intermediate_size"} | dict(ffn_dim=64, word_embed_proj_dim=32)
     falcon = {key: value for key, value in neox.items() if key != "intermediate_size"} | dict(num_attention_heads=4)
-    mpt = dict(d_model=48, n_heads=6, n_layers=2, expansion_ratio=2, max_seq_len=512, vocab_size=VOCABULARY)
+    mpt = dict(d_model=48, n_heads=6, n_layers=2, max_seq_len=512, vocab_size=VOCABULARY)
     bloom = dict(hidden_size=48, n_head=6, n_layer=2, vocab_size=VOCABULARY, seq_length=512)
     gpt2 = dict(n_embd=32, n_head=2, n_layer=2, n_positions=512, n_inner=64, vocab_size=VOCABULARY, bos_token_id=1, eos_token_id=2)
     long_rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": LONG_FACTORS}

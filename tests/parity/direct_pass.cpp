@@ -216,7 +216,7 @@ struct DirectPass::Model {
     heads = value_of<std::int64_t>(config, {"num_attention_heads", "n_heads", "n_head"}, 0);
     kv_heads = value_of<std::int64_t>(config, {"num_key_value_heads"}, heads);
     head_dim = value_of<std::int64_t>(config, {"head_dim"}, is_gemma ? 256 : family == "Qwen3ForCausalLM" ? 128 : hidden / heads);
-    eps = value_of<double>(config, {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"}, is_gemma ? 1e-6 : 1e-5);
+    eps = value_of<double>(config, {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"}, is_gemma ? 1e-6 : 1e-5);
     scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
     if (family == "FalconForCausalLM") {
       kv_heads = config.value("new_decoder_architecture", false) ? value_of<std::int64_t>(config, {"num_kv_heads"}, heads)
@@ -229,7 +229,7 @@ struct DirectPass::Model {
              : family == "GPTNeoXForCausalLM"                                                               ? "gpt_neox.layers.#."
              : family == "OPTForCausalLM" ? "model.decoder.layers.#."
                                           : "model.layers.#.";
-    has_layer_norm = !prefix.starts_with("model.layers");
+    has_layer_norm = !prefix.starts_with("model.layers") || family == "Starcoder2ForCausalLM";
     if (family == "Gemma2ForCausalLM" || family == "Gemma3ForCausalLM") {
       scale = 1.0 / std::sqrt(value_of<double>(config, {"query_pre_attn_scalar"}, 256));
       score_softcap = value_of<double>(config, {"attn_logit_softcapping"}, 0);
@@ -308,7 +308,7 @@ struct DirectPass::Model {
     if (config.contains("layer_types") && config["layer_types"].is_array()) {
       return config["layer_types"][static_cast<std::size_t>(layer)] == "sliding_attention";
     }
-    return family == "MistralForCausalLM" || family == "Phi3ForCausalLM";
+    return family == "MistralForCausalLM" || family == "Phi3ForCausalLM" || family == "Starcoder2ForCausalLM";
   }
 
   std::optional<Turns> turns(std::int64_t layer) const {

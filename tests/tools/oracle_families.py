@@ -119,7 +119,8 @@ def logits_of(model, ids, positions, mask) -> torch.Tensor:
     config = model.config
     if getattr(config, "alibi", False) or type(config).__name__ in ("BloomConfig", "MptConfig"):
         with alibi_by_position(model, positions, mask):
-            return model(input_ids=ids[None], use_cache=False).logits[0].float()
+            # With a mask, if of nothing: without one BLOOM computes its biases from indices right away.
+            return model(input_ids=ids[None], attention_mask=torch.ones(1, len(ids)), use_cache=False).logits[0].float()
     attention_mask = additive(mask)
     window = getattr(config, "sliding_window", None)
     if window and (getattr(config, "layer_types", None) and type(config).__name__ != "MistralConfig"):
@@ -160,7 +161,9 @@ def write_families(out: Path, causal, say) -> None:
         randomize(model, generator)
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        loaded = model_type.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        # Falcon's eager attention adds ALiBi's biases twice: to the scores, and as part of the mask.
+        attention = "sdpa" if fields.get("alibi") else "eager"
+        loaded = model_type.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
         ids = torch.randint(3, VOCABULARY, (n,), generator=generator)
         tensors = {}
         for case, (positions, visible) in {"plain": (torch.arange(n), causal(n)), "holes": (holes, mask)}.items():

@@ -41,11 +41,13 @@ void check_range(const KvArray& kv, std::int32_t offset, std::int32_t count) {
 void check_key_positions(const KvRead& read, const ModelInfo& info) {
   require(read.count == 0 || (!read.positions.empty() && read.positions.front().offset == 0),
           "a read does not say where its keys stand");
+  std::int32_t next = 0;  // least position the next run may have
   for (std::size_t i = 0; i < read.positions.size(); ++i) {
     const PositionRun& run = read.positions[i];
     const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
-    require(run.position >= 0 && run.offset < end && run.position + (end - run.offset) <= info.max_positions,
+    require(run.position >= next && run.offset < end && run.position + (end - run.offset) <= info.max_positions,
             "a read's key positions are out of order or range");
+    next = run.position + (end - run.offset);
   }
 }
 

@@ -76,6 +76,7 @@ void compare(const Outcome& outcome, const std::vector<std::vector<float>>& dire
     measured->agreed += is_same ? 1 : 0;
     measured->tokens += 1;
     INFO("token " << i);
+    CHECK(max_difference(outcome.logits[i], direct[i]) < kTolerance);
     CHECK((is_same || gap(direct[i], outcome.tokens[i]) <= 2 * kTolerance));
   }
 }

@@ -15,7 +15,7 @@ setup: ## install what is missing: Debian packages, and .venv with libtorch
 build: setup ## build build/promptcached and the tests (Release)
 	@scripts/build.sh
 
-model: ## make the default model's directory, models/smollm2-135m-instruct
+model: ## make the default model, models/smollm2-135m-instruct and the GGUF file beside it
 	@scripts/setup.sh packages model
 
 run: build ## do all set-up, build, and serve the default model on 127.0.0.1:8080

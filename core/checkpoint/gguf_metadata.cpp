@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace promptcached::checkpoint {
@@ -15,15 +16,6 @@ Value required(const GgufFile& file, const std::string& key, std::optional<Value
     refuse_metadata(file, key, "is missing");
   }
   return *std::move(value);
-}
-
-// The header has no way to ask for a value's type: a scalar is what is no list.
-std::vector<std::int64_t> integers_or_one(const GgufFile& file, const std::string& key) {
-  try {
-    return file.integers(key);
-  } catch (const std::runtime_error&) {
-    return {*file.integer(key)};  // refuses any other type by name
-  }
 }
 
 }  // namespace
@@ -63,7 +55,10 @@ std::optional<std::int64_t> uniform_integer(const GgufFile& file, const std::str
   if (!file.has(key)) {
     return std::nullopt;
   }
-  const std::vector<std::int64_t> values = integers_or_one(file, key);
+  if (!file.is_array(key)) {
+    return file.integer(key);
+  }
+  const std::vector<std::int64_t> values = file.integers(key);
   if (values.empty()) {
     refuse_metadata(file, key, "is an empty list");
   }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/checkpoint/gguf_metadata.h"
@@ -15,8 +17,11 @@ namespace promptcached::checkpoint {
 namespace {
 
 using Json = nlohmann::json;
+using Ids = std::unordered_map<std::string_view, std::size_t>;
+using Merges = std::vector<std::pair<std::string_view, std::string_view>>;
 
 constexpr const char* kModel = "tokenizer.ggml.model";
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kPre = "tokenizer.ggml.pre";
 constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kScores = "tokenizer.ggml.scores";
@@ -50,18 +55,24 @@ Json added_tokens(const GgufVocabulary& vocabulary) {
   return added;
 }
 
-Json vocabulary_json(const GgufVocabulary& vocabulary) {
-  Json::object_t ids;
+// Ids by token. Refuses a token that is there twice: one of its ids could never be made.
+Ids ids_by_token(const GgufFile& file, const GgufVocabulary& vocabulary) {
+  Ids ids;
+  ids.reserve(vocabulary.tokens.size());
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    ids.emplace(vocabulary.tokens[id], id);
+    const auto [other, is_new] = ids.emplace(vocabulary.tokens[id], id);
+    if (!is_new) {
+      refuse_metadata(file, kTokens,
+                      "has '" + std::string(vocabulary.tokens[id]) + "' twice, as tokens " +
+                          std::to_string(other->second) + " and " + std::to_string(id));
+    }
   }
   return ids;
 }
 
 // "a b" as the pair of "a" and "b".
-Json listed_merges(const GgufFile& file, const GgufVocabulary& vocabulary) {
-  const std::unordered_set<std::string_view> known(vocabulary.tokens.begin(), vocabulary.tokens.end());
-  Json::array_t merges;
+Merges listed_merges(const GgufFile& file, const Ids& ids) {
+  Merges merges;
   const std::vector<std::string_view> lines = file.texts(kMerges);
   merges.reserve(lines.size());
   std::string joined;
@@ -72,40 +83,80 @@ Json listed_merges(const GgufFile& file, const GgufVocabulary& vocabulary) {
       refuse_metadata(file, kMerges,
                       "has no pair of tokens at " + std::to_string(rank) + ": '" + std::string(line) + "'");
     }
-    const std::string_view left = line.substr(0, space);
-    const std::string_view right = line.substr(space + 1);
+    const auto& [left, right] = merges.emplace_back(line.substr(0, space), line.substr(space + 1));
     joined.assign(left).append(right);
     for (const std::string_view token : {left, right, std::string_view(joined)}) {
-      if (!known.contains(token)) {
+      if (!ids.contains(token)) {
         refuse_metadata(
             file, kMerges,
             "names '" + std::string(token) + "' at " + std::to_string(rank) + ", which is no token of the vocabulary");
       }
     }
-    merges.push_back(Json::array({left, right}));
   }
   return merges;
 }
 
-Json bpe_model(const GgufVocabulary& vocabulary, Json merges) {
-  return {{"type", "BPE"},
-          {"dropout", nullptr},
-          {"unk_token", nullptr},
-          {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
-          {"ignore_merges", false},
-          {"vocab", vocabulary_json(vocabulary)},
-          {"merges", std::move(merges)}};
+// All of tokenizer.json but for the vocabulary and the merges of its model.
+Json tokenizer_frame(const GgufVocabulary& vocabulary) {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_tokens(vocabulary)},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", nullptr},
+          {"post_processor", nullptr},  // BOS is in tokenizer_config.json
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", false}}}};
 }
 
-Json tokenizer_json(const GgufVocabulary& vocabulary, Json model) {
-  return {{"version", "1.0"},          {"truncation", nullptr},
-          {"padding", nullptr},        {"added_tokens", added_tokens(vocabulary)},
-          {"normalizer", nullptr},     {"pre_tokenizer", nullptr},
-          {"post_processor", nullptr},  // BOS is in tokenizer_config.json
-          {"model", std::move(model)}};
+void append_quoted(std::string_view text, std::string* out) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  *out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20U) {
+      *out += "\\u00";
+      *out += kDigits[byte >> 4U];
+      *out += kDigits[byte & 0xFU];
+    } else {
+      *out += c == '"' || c == '\\' ? "\\" : "";
+      *out += c;
+    }
+  }
+  *out += '"';
+}
+
+// The text of tokenizer.json. Vocabulary and merges go straight into it: as JSON values, half a million pairs take
+// seconds.
+std::string tokenizer_text(Json frame, const GgufVocabulary& vocabulary, const Merges& merges) {
+  std::string text = frame["model"].dump();
+  text.back() = ',';  // the brace comes at the end
+  text += "\"vocab\":{";
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    text += id > 0 ? "," : "";
+    append_quoted(vocabulary.tokens[id], &text);
+    text += ':' + std::to_string(id);
+  }
+  text += "},\"merges\":[";
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    text += rank > 0 ? ",[" : "[";
+    append_quoted(merges[rank].first, &text);
+    text += ',';
+    append_quoted(merges[rank].second, &text);
+    text += ']';
+  }
+  text += "]}}";
+  frame.erase("model");
+  std::string whole = frame.dump();
+  whole.back() = ',';
+  return whole + "\"model\":" + text;
 }
 
 // ---- Byte-level BPE ----
@@ -121,18 +172,19 @@ const PreTokenizer& pre_tokenizer_of(const GgufFile& file) {
   return *pre;
 }
 
-Json byte_level_bpe(const GgufFile& file, const GgufVocabulary& vocabulary) {
+std::string byte_level_bpe(const GgufFile& file, const GgufVocabulary& vocabulary) {
   if (!file.has(kMerges)) {
     refuse_metadata(file, kMerges, "is missing");
   }
   const PreTokenizer& pre = pre_tokenizer_of(file);
-  Json tokenizer = tokenizer_json(vocabulary, bpe_model(vocabulary, listed_merges(file, vocabulary)));
+  Json tokenizer = tokenizer_frame(vocabulary);
   tokenizer["model"]["ignore_merges"] = pre.whole_words;
   tokenizer["normalizer"] = normalizer_json(pre);
   tokenizer["pre_tokenizer"] = pre_tokenizer_json(pre);
   tokenizer["decoder"] = {
       {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-  return tokenizer;
+  const Merges merges = listed_merges(file, ids_by_token(file, vocabulary));
+  return tokenizer_text(std::move(tokenizer), vocabulary, merges);
 }
 
 // ---- SentencePiece ----
@@ -181,15 +233,15 @@ std::vector<float> merge_scores(const GgufFile& file, std::size_t tokens) {
   return scores;
 }
 
-Json derived_merges(const GgufFile& file, const GgufVocabulary& vocabulary) {
+Merges derived_merges(const GgufFile& file, const GgufVocabulary& vocabulary) {
   std::vector<bool> takes_part;
   for (const GgufTokenKind kind : vocabulary.kinds) {
     takes_part.push_back(kind == GgufTokenKind::kNormal || kind == GgufTokenKind::kUserDefined);
   }
   const std::vector<float> scores = merge_scores(file, vocabulary.tokens.size());
-  Json::array_t merges;
+  Merges merges;
   for (const DerivedMerge& merge : derive_merges(vocabulary.tokens, scores, takes_part)) {
-    merges.push_back(Json::array({vocabulary.tokens[merge.left], vocabulary.tokens[merge.right]}));
+    merges.emplace_back(vocabulary.tokens[merge.left], vocabulary.tokens[merge.right]);
   }
   return merges;
 }
@@ -231,7 +283,7 @@ void add_spaces(bool has_prefix, bool at_start_alone, Json* tokenizer) {
   }
 }
 
-Json sentencepiece_bpe(const GgufFile& file, GgufVocabulary vocabulary) {
+std::string sentencepiece_bpe(const GgufFile& file, GgufVocabulary vocabulary) {
   constexpr const char* kExtraSpaces = "tokenizer.ggml.remove_extra_whitespaces";
   if (file.boolean(kExtraSpaces).value_or(false)) {
     refuse_metadata(file, kExtraSpaces, "is true, which is not supported");
@@ -240,8 +292,9 @@ Json sentencepiece_bpe(const GgufFile& file, GgufVocabulary vocabulary) {
   if (is_gemma(file)) {
     vocabulary = with_mergeable_spaces(std::move(vocabulary), &spellings);
   }
-  Json merges = file.has(kMerges) ? listed_merges(file, vocabulary) : derived_merges(file, vocabulary);
-  Json tokenizer = tokenizer_json(vocabulary, bpe_model(vocabulary, std::move(merges)));
+  const Ids ids = ids_by_token(file, vocabulary);
+  const Merges merges = file.has(kMerges) ? listed_merges(file, ids) : derived_merges(file, vocabulary);
+  Json tokenizer = tokenizer_frame(vocabulary);
   Json& model = tokenizer["model"];
   model["fuse_unk"] = model["byte_fallback"] = true;
   if (const std::optional<std::string> unknown = vocabulary.spelling(vocabulary.unknown)) {
@@ -252,7 +305,7 @@ Json sentencepiece_bpe(const GgufFile& file, GgufVocabulary vocabulary) {
   if (file.text("general.architecture") == "phi3") {
     add_phi3_strips(&tokenizer["added_tokens"]);
   }
-  return tokenizer;
+  return tokenizer_text(std::move(tokenizer), vocabulary, merges);
 }
 
 bool adds_bos(const GgufFile& file, const GgufVocabulary& vocabulary) {
@@ -274,7 +327,7 @@ std::string gguf_tokenizer_json(const GgufFile& file) {
   }
   const bool sentencepiece = is_sentencepiece(file);
   GgufVocabulary vocabulary = read_gguf_vocabulary(file);
-  return (sentencepiece ? sentencepiece_bpe(file, std::move(vocabulary)) : byte_level_bpe(file, vocabulary)).dump();
+  return sentencepiece ? sentencepiece_bpe(file, std::move(vocabulary)) : byte_level_bpe(file, vocabulary);
 }
 
 Json gguf_tokenizer_config(const GgufFile& file) {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_map>
 
-#include "core/base/utf8.h"
 #include "core/checkpoint/gguf_metadata.h"
 
 namespace promptcached::checkpoint {
@@ -16,25 +14,6 @@ constexpr const char* kKinds = "tokenizer.ggml.token_type";
 // How chat models spell the end of a turn. Most files do not say which token it is, and without it an answer would run
 // on into turns of its own making.
 constexpr std::array<std::string_view, 4> kEndsOfTurn = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"};
-
-void check_tokens(const GgufFile& file, const std::vector<std::string_view>& tokens) {
-  if (tokens.empty()) {
-    refuse_metadata(file, kTokens, "is missing");
-  }
-  std::unordered_map<std::string_view, std::size_t> ids;
-  ids.reserve(tokens.size());
-  for (std::size_t id = 0; id < tokens.size(); ++id) {
-    if (!is_valid_utf8(tokens[id])) {
-      refuse_metadata(file, kTokens, "is not UTF-8 at token " + std::to_string(id));
-    }
-    const auto [other, is_new] = ids.emplace(tokens[id], id);
-    if (!is_new) {
-      refuse_metadata(file, kTokens,
-                      "has '" + std::string(tokens[id]) + "' twice, as tokens " + std::to_string(other->second) +
-                          " and " + std::to_string(id));
-    }
-  }
-}
 
 std::vector<GgufTokenKind> read_kinds(const GgufFile& file, std::size_t tokens) {
   // Without it, control tokens could not be told from text that spells them.
@@ -99,7 +78,9 @@ std::optional<std::string> GgufVocabulary::spelling(std::optional<std::int64_t> 
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file) {
   GgufVocabulary vocabulary;
   vocabulary.tokens = file.texts(kTokens);
-  check_tokens(file, vocabulary.tokens);
+  if (vocabulary.tokens.empty()) {
+    refuse_metadata(file, kTokens, "is missing");
+  }
   const std::size_t size = vocabulary.tokens.size();
   vocabulary.kinds = read_kinds(file, size);
   vocabulary.bos = read_id(file, "bos", size);

@@ -34,8 +34,7 @@ struct GgufVocabulary {
   std::optional<std::string> spelling(std::optional<std::int64_t> id) const;
 };
 
-// Throws std::runtime_error naming file and key: no tokens, kinds missing or fewer than tokens, a token that is there
-// twice or is not UTF-8, an id beyond the tokens.
+// Throws std::runtime_error naming file and key: no tokens, kinds missing or not as many, an id beyond the tokens.
 GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
 }  // namespace promptcached::checkpoint

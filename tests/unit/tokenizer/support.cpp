@@ -22,6 +22,8 @@ std::filesystem::path model_directory() {
   return kSourceDirectory / "models" / "smollm2-135m-instruct";
 }
 
+std::filesystem::path default_gguf() { return model_directory().string() + ".Q4_1.gguf"; }
+
 Json read_json(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {

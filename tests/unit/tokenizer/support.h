@@ -22,6 +22,9 @@ std::filesystem::path oracle_directory();
 // The default model: $PROMPTCACHED_TEST_MODEL, or models/smollm2-135m-instruct.
 std::filesystem::path model_directory();
 
+// The same model as the GGUF file it was made from, which lies beside the directory.
+std::filesystem::path default_gguf();
+
 Json read_json(const std::filesystem::path& path);
 
 // One tokenizer for each way to spell text: byte-level, Metaspace with byte fallback, normalizer with byte fallback.

@@ -9,7 +9,6 @@
 #include "core/checkpoint/safetensors.h"
 
 namespace promptcached::checkpoint {
-
 namespace {
 
 // A folder with GGUF files in it, which is how they are often downloaded, is not itself a model.
@@ -80,7 +79,11 @@ std::string ModelFiles::where(const std::string& document) const {
 }
 
 StoredTensors ModelFiles::tensors() const {
-  return gguf_ != nullptr ? gguf_->file().tensors() : read_safetensors(path_);
+  if (gguf_ == nullptr) {
+    return read_safetensors(path_);
+  }
+  const StoredTensors& stored = gguf_->file().tensors();
+  return {stored.source(), stored.all(), TensorNaming::kGguf};
 }
 
 }  // namespace promptcached::checkpoint

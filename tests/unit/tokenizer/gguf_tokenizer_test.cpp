@@ -223,6 +223,7 @@ TEST_CASE("documents of a GGUF file are told by file and name", "[tokenizer][ggu
   CHECK(files.where("config.json") == default_gguf().string() + " (config.json)");
   CHECK(files.find("chat_template.jinja") == std::nullopt);
   CHECK(files.tensors().find("token_embd.weight") != nullptr);
+  CHECK(files.tensors().naming() == checkpoint::TensorNaming::kGguf);
 }
 
 TEST_CASE("a folder of GGUF files is told from a model", "[tokenizer][gguf]") {

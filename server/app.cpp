@@ -62,11 +62,12 @@ std::string served_name(const Config& config) {
   if (!config.served_model_name.empty()) {
     return config.served_model_name;
   }
-  std::filesystem::path directory = std::filesystem::absolute(config.model.path).lexically_normal();
-  if (!directory.has_filename()) {  // "models/name/"
-    directory = directory.parent_path();
+  std::filesystem::path model = std::filesystem::absolute(config.model.path).lexically_normal();
+  if (!model.has_filename()) {  // "models/name/"
+    model = model.parent_path();
   }
-  return directory.filename().string();
+  // A directory's name may well have a dot in it.
+  return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
 }
 
 // Every connection is a descriptor: take as many as the system lets us have.

@@ -217,6 +217,7 @@ GgufVocabulary with_mergeable_spaces(GgufVocabulary vocabulary, std::vector<std:
 std::vector<float> merge_scores(const GgufFile& file, std::size_t tokens) {
   std::vector<float> scores;
   if (is_gemma(file)) {
+    scores.reserve(tokens);
     for (std::size_t id = 0; id < tokens; ++id) {
       scores.push_back(-static_cast<float>(id));  // exact up to 2^24
     }
@@ -235,6 +236,7 @@ std::vector<float> merge_scores(const GgufFile& file, std::size_t tokens) {
 
 Merges derived_merges(const GgufFile& file, const GgufVocabulary& vocabulary) {
   std::vector<bool> takes_part;
+  takes_part.reserve(vocabulary.kinds.size());
   for (const GgufTokenKind kind : vocabulary.kinds) {
     takes_part.push_back(kind == GgufTokenKind::kNormal || kind == GgufTokenKind::kUserDefined);
   }

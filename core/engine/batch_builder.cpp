@@ -35,8 +35,8 @@ void BatchBuilder::show(std::span<const PlacedRange> ranges) {
   for (const PlacedRange& range : ranges) {
     split(range, pieces_);
   }
-  // Ranges that are neighbours in memory and seen by the same rows are read as one, as long as their positions ascend: a
-  // module whose slots lie before all rows is a single read, placeholders that are kept behind its text are another.
+  // Ranges that are neighbours in memory and seen by the same rows are read as one, as long as their positions ascend:
+  // a module whose slots lie before all rows is a single read, placeholders that are kept behind its text are another.
   for (std::size_t begin = 0; begin < pieces_.size();) {
     std::size_t end = begin + 1;
     while (end < pieces_.size() && pieces_[end].kv.data == pieces_[begin].kv.data &&

@@ -20,7 +20,7 @@ namespace promptcached::model {
 struct ScoreRule {
   double softcap = 0;       // s becomes c * tanh(s / c); 0: none
   std::int64_t window = 0;  // only keys less than so many positions before the query are seen; 0: all
-  at::Tensor slopes;        // [kv_heads, group] fp32: what a key loses for each position it stands before the query (ALiBi)
+  at::Tensor slopes;  // [kv_heads, group] fp32: what a key loses for each position it stands before the query (ALiBi)
 
   bool is_plain() const { return softcap == 0 && window == 0 && !slopes.defined(); }
   bool needs_positions() const { return window > 0 || slopes.defined(); }
@@ -34,9 +34,9 @@ struct AttentionSum {
 
 // New queries, keys and values of a batch.
 struct NewStates {
-  at::Tensor q;  // [kv_heads, rows, group, head_dim], contiguous
-  at::Tensor k;  // [kv_heads, rows, head_dim], each head contiguous; already rounded to the KV format
-  at::Tensor v;  // the same
+  at::Tensor q;          // [kv_heads, rows, group, head_dim], contiguous
+  at::Tensor k;          // [kv_heads, rows, head_dim], each head contiguous; already rounded to the KV format
+  at::Tensor v;          // the same
   at::Tensor positions;  // [rows] int64 on the device, where a rule needs them
 };
 

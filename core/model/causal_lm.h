@@ -57,7 +57,7 @@ class CausalLm {
 };
 
 struct LoadOptions {
-  std::filesystem::path path;  // a Hugging Face directory or a GGUF file
+  std::filesystem::path path;    // a Hugging Face directory or a GGUF file
   std::string device = "auto";   // "cpu", "cuda", "cuda:1"; auto: cuda when it can be loaded and has a device, else cpu
   std::string weights = "auto";  // "fp32", "bf16", "fp16"; auto: 16-bit on CUDA, fp32 on CPU
   std::string kv_dtype = "auto";                // the same

@@ -62,8 +62,7 @@ at::Tensor rotate_generic(const at::Tensor& x,    // [rows, heads, head_dim]
   const std::int64_t half = cos.size(-1);
   const at::Tensor first = x.narrow(-1, 0, half).to(at::kFloat);
   const at::Tensor second = x.narrow(-1, half, half).to(at::kFloat);
-  const at::Tensor turned =
-      at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
+  const at::Tensor turned = at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
   const std::int64_t rest = x.size(-1) - 2 * half;
   return rest == 0 ? turned : at::cat({turned, x.narrow(-1, 2 * half, rest)}, -1);
 }

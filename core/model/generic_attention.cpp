@@ -15,7 +15,7 @@ constexpr std::int64_t kScores = std::int64_t{16} << 20U;
 double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
 
 // Scores as the rule has them, from scaled products; in place where that is possible.
-at::Tensor ruled(at::Tensor scores,            // [kv_heads, rows, group, tokens]
+at::Tensor ruled(at::Tensor scores,  // [kv_heads, rows, group, tokens]
                  const ScoreRule& rule,
                  const at::Tensor& positions,  // [rows]
                  const at::Tensor& keys)       // [tokens]
@@ -107,12 +107,12 @@ class GenericAttention final : public AttentionBackend {
     for_slices(states.q, rows.size(), rows.size(), [&](std::int64_t first, std::int64_t count) {
       const std::int64_t tokens = first + count;
       const at::Tensor mask = at::ones({count, tokens}, states.q.options().dtype(at::kBool)).tril_(first);
-      const AttentionSum slice = attend({states.q.narrow(1, rows.begin + first, count),
-                                         states.k.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
-                                         states.v.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
-                                         slice_of(states.positions, rows.begin + first, count),
-                                         slice_of(states.positions, rows.begin, tokens)},
-                                        rule, mask);
+      const AttentionSum slice = attend(
+          {states.q.narrow(1, rows.begin + first, count),
+           states.k.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
+           states.v.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
+           slice_of(states.positions, rows.begin + first, count), slice_of(states.positions, rows.begin, tokens)},
+          rule, mask);
       sum->out.narrow(1, rows.begin + first, count).copy_(slice.out);
       sum->lse.narrow(1, rows.begin + first, count).copy_(slice.lse);
     });
@@ -131,26 +131,26 @@ class GenericAttention final : public AttentionBackend {
     const at::Tensor keys = read.k.to(q.scalar_type());
     const at::Tensor values = read.v.to(q.scalar_type());
     const RowList& rows = *read.rows;
-    for_slices(
-        q, static_cast<std::int64_t>(rows.rows.size()), keys.size(1), [&](std::int64_t first, std::int64_t count) {
-          const at::Tensor index = rows.index.defined() ? rows.index.narrow(0, first, count) : at::Tensor();
-          const auto pick = [&](const at::Tensor& all, std::int64_t dimension) {
-            return index.defined() ? all.index_select(dimension, index)
-                                   : all.narrow(dimension, rows.rows.front() + first, count);
-          };
-          const auto put = [&](const at::Tensor& all, const at::Tensor& some) {
-            if (index.defined()) {
-              all.index_copy_(1, index, some);
-            } else {
-              all.narrow(1, rows.rows.front() + first, count).copy_(some);
-            }
-          };
-          const at::Tensor positions = rule.needs_positions() ? pick(states.positions, 0) : at::Tensor();
-          const AttentionSum part = attend({pick(q, 1), keys, values, positions, read.positions}, rule, {});
-          const AttentionSum total = merged({pick(sum->out, 1), pick(sum->lse, 1)}, part);
-          put(sum->out, total.out);
-          put(sum->lse, total.lse);
-        });
+    for_slices(q, static_cast<std::int64_t>(rows.rows.size()), keys.size(1),
+               [&](std::int64_t first, std::int64_t count) {
+                 const at::Tensor index = rows.index.defined() ? rows.index.narrow(0, first, count) : at::Tensor();
+                 const auto pick = [&](const at::Tensor& all, std::int64_t dimension) {
+                   return index.defined() ? all.index_select(dimension, index)
+                                          : all.narrow(dimension, rows.rows.front() + first, count);
+                 };
+                 const auto put = [&](const at::Tensor& all, const at::Tensor& some) {
+                   if (index.defined()) {
+                     all.index_copy_(1, index, some);
+                   } else {
+                     all.narrow(1, rows.rows.front() + first, count).copy_(some);
+                   }
+                 };
+                 const at::Tensor positions = rule.needs_positions() ? pick(states.positions, 0) : at::Tensor();
+                 const AttentionSum part = attend({pick(q, 1), keys, values, positions, read.positions}, rule, {});
+                 const AttentionSum total = merged({pick(sum->out, 1), pick(sum->lse, 1)}, part);
+                 put(sum->out, total.out);
+                 put(sum->lse, total.lse);
+               });
   }
 };
 

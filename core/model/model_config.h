@@ -1,6 +1,6 @@
-// ModelConfig: one decoder-only model, described by data. Everything that differs between families is a field here; each
-// architecture fills them in from its own config.json (core/model/architectures), and one decoder computes them all.
-// No torch here.
+// ModelConfig: one decoder-only model, described by data. Everything that differs between families is a field here;
+// each architecture fills them in from its own config.json (core/model/architectures), and one decoder computes them
+// all. No torch here.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct AlibiConfig {
   enum class Kind { kBloom, kMpt };  // which heads get the extra slopes when their number is no power of two
   Kind kind = Kind::kBloom;
   double max_bias = 8.0;
-  double scale = 1.0;          // of all slopes
+  double scale = 1.0;           // of all slopes
   bool rounds_to_bf16 = false;  // of slopes, before scaling (Falcon)
 };
 
@@ -85,17 +85,17 @@ struct ModelConfig {
   NormConfig norm;
 
   PositionKind positions = PositionKind::kRope;
-  std::vector<RopeConfig> ropes;      // kRope
-  std::int64_t rotated_dims = 0;      // kRope: leading dimensions of a head; even
-  std::int64_t position_offset = 0;   // kLearned: row of the table for position 0
-  AlibiConfig alibi;                  // kAlibi
+  std::vector<RopeConfig> ropes;           // kRope
+  std::int64_t rotated_dims = 0;           // kRope: leading dimensions of a head; even
+  std::int64_t position_offset = 0;        // kLearned: row of the table for position 0
+  AlibiConfig alibi;                       // kAlibi
   std::vector<LayerConfig> layer_configs;  // [layers]
 
-  double score_scale = 0;         // of products of queries and keys; 0: 1 / sqrt(head_dim)
-  double score_softcap = 0;       // scores s become c * tanh(s / c); 0: none
-  double logit_softcap = 0;       // the same for the logits
-  double qkv_clip = 0;            // queries, keys and values are held within ±; 0: none
-  bool qk_norm = false;           // queries and keys are normalised head by head, before rotation
+  double score_scale = 0;    // of products of queries and keys; 0: 1 / sqrt(head_dim)
+  double score_softcap = 0;  // scores s become c * tanh(s / c); 0: none
+  double logit_softcap = 0;  // the same for the logits
+  double qkv_clip = 0;       // queries, keys and values are held within ±; 0: none
+  bool qk_norm = false;      // queries and keys are normalised head by head, before rotation
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;

@@ -81,8 +81,8 @@ at::Tensor factors_of(const std::vector<double>& factors, std::int64_t dims, con
 
 at::Tensor long_rope_frequencies(const RopeConfig& config, std::int64_t dims, std::int64_t length) {
   const bool is_long = length > config.original_max_positions;
-  const at::Tensor factors =
-      is_long ? factors_of(config.long_factor, dims, "long_factor") : factors_of(config.short_factor, dims, "short_factor");
+  const at::Tensor factors = is_long ? factors_of(config.long_factor, dims, "long_factor")
+                                     : factors_of(config.short_factor, dims, "short_factor");
   return 1.0 / (factors * powers(config.theta, dims));
 }
 

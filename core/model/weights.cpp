@@ -146,8 +146,8 @@ class Loader final {
     return fused;
   }
 
-  // Rotation turns row i of a head together with row i + head_dim / 2; where the file has the two side by side, they are
-  // put in their places. In place.
+  // Rotation turns row i of a head together with row i + head_dim / 2; where the file has the two side by side, they
+  // are put in their places. In place.
   void part_pairs(const at::Tensor& rows) const {
     const std::int64_t heads = rows.size(0) / config_.head_dim;
     const at::Tensor pairs = rows.view({heads, config_.head_dim / 2, 2, -1});
@@ -193,8 +193,8 @@ class Loader final {
       biases.push_back({name + ".bias", {part.out}});
     }
     Linear linear;
-    linear.weight = names_.transposed ? take(weights.front().first, weights.front().second).t().contiguous()
-                                      : concatenate(weights);
+    linear.weight =
+        names_.transposed ? take(weights.front().first, weights.front().second).t().contiguous() : concatenate(weights);
     if (has_bias) {
       linear.bias = concatenate(biases);
     }

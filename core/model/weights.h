@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/stored_tensors.h"
 #include "core/model/device.h"
 #include "core/model/elementwise.h"
 #include "core/model/linear.h"
 #include "core/model/model_config.h"
-#include "core/checkpoint/stored_tensors.h"
 
 namespace promptcached::model {
 

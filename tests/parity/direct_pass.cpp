@@ -128,7 +128,9 @@ Turns turns_of(const Json& config, const Json& rope, double theta, std::int64_t 
       const double kept = std::clamp((original * plain / (2 * M_PI) - low) / (high - low), 0.0, 1.0);
       frequencies.push_back(kept * plain + (1 - kept) * plain / factor);
     } else if (type == "yarn") {
-      const auto pair = [&](double rounds) { return dims * std::log(original / (rounds * 2 * M_PI)) / (2 * std::log(theta)); };
+      const auto pair = [&](double rounds) {
+        return dims * std::log(original / (rounds * 2 * M_PI)) / (2 * std::log(theta));
+      };
       const double low = std::max(std::floor(pair(value_of<double>(rope, {"beta_fast"}, 32))), 0.0);
       const double high = std::min(std::ceil(pair(value_of<double>(rope, {"beta_slow"}, 1))), dims - 1);
       const double stretched = std::clamp((static_cast<double>(i) - low) / std::max(high - low, 0.001), 0.0, 1.0);
@@ -179,7 +181,8 @@ std::vector<double> mpt_slopes(std::int64_t heads) {
     double number = static_cast<double>(head) + 1;
     if (above != static_cast<double>(heads)) {
       const double half = above / 2;
-      number = static_cast<double>(head) < half ? 2 * (static_cast<double>(head) + 1) : 2 * (static_cast<double>(head) - half) + 1;
+      number = static_cast<double>(head) < half ? 2 * (static_cast<double>(head) + 1)
+                                                : 2 * (static_cast<double>(head) - half) + 1;
     }
     slopes.push_back(std::exp2(-8.0 * number / above));
   }
@@ -215,20 +218,26 @@ struct DirectPass::Model {
     layers = value_of<std::int64_t>(config, {"num_hidden_layers", "n_layers", "n_layer"}, 0);
     heads = value_of<std::int64_t>(config, {"num_attention_heads", "n_heads", "n_head"}, 0);
     kv_heads = value_of<std::int64_t>(config, {"num_key_value_heads"}, heads);
-    head_dim = value_of<std::int64_t>(config, {"head_dim"}, is_gemma ? 256 : family == "Qwen3ForCausalLM" ? 128 : hidden / heads);
-    eps = value_of<double>(config, {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"}, is_gemma ? 1e-6 : 1e-5);
+    head_dim = value_of<std::int64_t>(config, {"head_dim"},
+                                      is_gemma                       ? 256
+                                      : family == "Qwen3ForCausalLM" ? 128
+                                                                     : hidden / heads);
+    eps = value_of<double>(config, {"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"},
+                           is_gemma ? 1e-6 : 1e-5);
     scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
     if (family == "FalconForCausalLM") {
-      kv_heads = config.value("new_decoder_architecture", false) ? value_of<std::int64_t>(config, {"num_kv_heads"}, heads)
-                 : config.value("multi_query", true)             ? 1
-                                                                 : heads;
+      kv_heads = config.value("new_decoder_architecture", false)
+                     ? value_of<std::int64_t>(config, {"num_kv_heads"}, heads)
+                 : config.value("multi_query", true) ? 1
+                                                     : heads;
       head_dim = hidden / heads;
     }
     prefix = family == "MPTForCausalLM" || family == "MptForCausalLM" ? "transformer.blocks.#."
-             : family == "GPT2LMHeadModel" || family == "FalconForCausalLM" || family == "BloomForCausalLM" ? "transformer.h.#."
-             : family == "GPTNeoXForCausalLM"                                                               ? "gpt_neox.layers.#."
-             : family == "OPTForCausalLM" ? "model.decoder.layers.#."
-                                          : "model.layers.#.";
+             : family == "GPT2LMHeadModel" || family == "FalconForCausalLM" || family == "BloomForCausalLM"
+                 ? "transformer.h.#."
+             : family == "GPTNeoXForCausalLM" ? "gpt_neox.layers.#."
+             : family == "OPTForCausalLM"     ? "model.decoder.layers.#."
+                                              : "model.layers.#.";
     has_layer_norm = !prefix.starts_with("model.layers") || family == "Starcoder2ForCausalLM";
     if (family == "Gemma2ForCausalLM" || family == "Gemma3ForCausalLM") {
       scale = 1.0 / std::sqrt(value_of<double>(config, {"query_pre_attn_scalar"}, 256));
@@ -326,9 +335,9 @@ struct DirectPass::Model {
       theta = slides(layer) ? 1e4 : 1e6;
       rope = rope.value(slides(layer) ? "sliding_attention" : "full_attention", Json::object());
     }
-    const double part = value_of<double>(rope, {"partial_rotary_factor"},
-                                         value_of<double>(config, {"partial_rotary_factor", "rotary_pct"},
-                                                          family == "GPTNeoXForCausalLM" ? 0.25 : 1.0));
+    const double part = value_of<double>(
+        rope, {"partial_rotary_factor"},
+        value_of<double>(config, {"partial_rotary_factor", "rotary_pct"}, family == "GPTNeoXForCausalLM" ? 0.25 : 1.0));
     return turns_of(config, rope, theta, static_cast<std::int64_t>(static_cast<double>(head_dim) * part));
   }
 
@@ -369,8 +378,9 @@ struct DirectPass::Model {
   }
 
   at::Tensor activate(const at::Tensor& x) const {
-    const auto name = value_of<std::string>(
-        config, {"hidden_activation", "activation_function", "activation", "hidden_act"}, is_gemma ? "gelu_new" : "gelu");
+    const auto name =
+        value_of<std::string>(config, {"hidden_activation", "activation_function", "activation", "hidden_act"},
+                              is_gemma ? "gelu_new" : "gelu");
     if (name == "silu") {
       return at::silu(x);
     }
@@ -387,12 +397,13 @@ struct DirectPass::Model {
       return linear(in_layer(layer, "mlp.down_proj"), activate(both.narrow(1, 0, half)) * both.narrow(1, half, half));
     }
     if (tensors.contains(in_layer(layer, "mlp.gate_proj.weight"))) {
-      return linear(in_layer(layer, "mlp.down_proj"), activate(linear(in_layer(layer, "mlp.gate_proj"), x)) *
-                                                          linear(in_layer(layer, "mlp.up_proj"), x));
+      return linear(in_layer(layer, "mlp.down_proj"),
+                    activate(linear(in_layer(layer, "mlp.gate_proj"), x)) * linear(in_layer(layer, "mlp.up_proj"), x));
     }
     using Names = std::pair<const char*, const char*>;
-    for (const auto& [up, down] : {Names("fc1", "fc2"), Names("mlp.c_fc", "mlp.c_proj"), Names("ffn.up_proj", "ffn.down_proj"),
-                                   Names("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")}) {
+    for (const auto& [up, down] :
+         {Names("fc1", "fc2"), Names("mlp.c_fc", "mlp.c_proj"), Names("ffn.up_proj", "ffn.down_proj"),
+          Names("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")}) {
       if (tensors.contains(in_layer(layer, up) + ".weight")) {
         return linear(in_layer(layer, down), activate(linear(in_layer(layer, up), x)));
       }
@@ -410,8 +421,10 @@ struct DirectPass::Model {
     return {};
   }
 
-  at::Tensor block(std::int64_t layer, const at::Tensor& hidden, const at::Tensor& positions, const at::Tensor& mask) const {
-    const std::string first = norm_name(layer, {"input_layernorm", "ln_attn", "self_attn_layer_norm", "ln_1", "norm_1"});
+  at::Tensor block(std::int64_t layer, const at::Tensor& hidden, const at::Tensor& positions,
+                   const at::Tensor& mask) const {
+    const std::string first =
+        norm_name(layer, {"input_layernorm", "ln_attn", "self_attn_layer_norm", "ln_1", "norm_1"});
     const at::Tensor normed = norm(first, hidden);
     at::Tensor attended = attention(layer, normed, positions, mask);
     if (tensors.contains(in_layer(layer, "pre_feedforward_layernorm.weight"))) {  // Gemma 2 and 3
@@ -421,8 +434,8 @@ struct DirectPass::Model {
     }
     const std::string second =
         norm_name(layer, {"post_attention_layernorm", "ln_mlp", "final_layer_norm", "ln_2", "norm_2"});
-    const bool parallel = (family == "FalconForCausalLM" && (config.value("new_decoder_architecture", false) ||
-                                                             config.value("parallel_attn", true))) ||
+    const bool parallel = (family == "FalconForCausalLM" &&
+                           (config.value("new_decoder_architecture", false) || config.value("parallel_attn", true))) ||
                           (family == "GPTNeoXForCausalLM" && config.value("use_parallel_residual", true));
     if (parallel) {
       return hidden + attended + mlp(layer, second.empty() ? normed : norm(second, hidden));

@@ -1,5 +1,5 @@
-// Every family of models, on tiny random ones: transformers' logits from the direct pass, and the direct pass' logits from
-// cached parts. With PROMPTCACHED_MODEL_TABLE=FILE what was measured is written there, as rows of a Markdown table
+// Every family of models, on tiny random ones: transformers' logits from the direct pass, and the direct pass' logits
+// from cached parts. With PROMPTCACHED_MODEL_TABLE=FILE what was measured is written there, as rows of a Markdown table
 // (`make models`).
 #include <algorithm>
 #include <cstdlib>
@@ -20,7 +20,7 @@ namespace {
 using model::oracle_path;
 
 constexpr std::int32_t kTokens = 6;
-constexpr float kTolerance = 1e-3F;     // of logits, between cached parts and the direct pass; absolute
+constexpr float kTolerance = 1e-3F;        // of logits, between cached parts and the direct pass; absolute
 constexpr double kOracleTolerance = 1e-4;  // relative to the largest logit
 
 // Words as tokens of a small vocabulary: many words share an id.
@@ -63,8 +63,8 @@ double oracle_error(const std::filesystem::path& directory) {
   double error = 0;
   for (const std::string kind : {"plain", "holes"}) {
     const model::OracleCase oracle = model::read_oracle(directory / "oracle.safetensors", kind);
-    error = std::max(error, model::difference(direct.logits({oracle.tokens, oracle.positions, oracle.mask, {}}),
-                                              oracle.logits));
+    error = std::max(
+        error, model::difference(direct.logits({oracle.tokens, oracle.positions, oracle.mask, {}}), oracle.logits));
   }
   return error;
 }

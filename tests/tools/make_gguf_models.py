@@ -48,7 +48,9 @@ def models() -> dict[str, tuple[str, dict]]:
     """general.architecture -> (transformers' configuration class without Config, fields)."""
     sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, vocab_size=VOCABULARY, max_position_embeddings=512)
     sizes |= dict(num_attention_heads=4, num_key_value_heads=2, bos_token_id=1, eos_token_id=2, pad_token_id=0)
-    gemma = sizes | dict(hidden_size=48, head_dim=16, num_attention_heads=3, num_key_value_heads=1, query_pre_attn_scalar=16, sliding_window=11)
+    gemma = sizes | dict(
+        hidden_size=48, head_dim=16, num_attention_heads=3, num_key_value_heads=1, query_pre_attn_scalar=16, sliding_window=11
+    )
     return {
         "llama": ("Llama", sizes),
         "qwen2": ("Qwen2", sizes | dict(tie_word_embeddings=True)),

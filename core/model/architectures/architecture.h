@@ -19,28 +19,29 @@ enum class QkvLayout {
   kGrouped,       // for each KV head: its query heads, its key, its value
 };
 
-// Names of tensors without ".weight" and ".bias"; those of layers without `layer`. Empty: the family has no such tensor.
+// Names of tensors without ".weight" and ".bias"; those of layers without `layer`. Empty: the family has no such
+// tensor.
 struct WeightNames {
   std::string_view prefix{};  // of all names; some checkpoints leave it out
   std::string_view embedding{};
-  std::string_view positions{};       // learned positions
+  std::string_view positions{};  // learned positions
   std::string_view embedding_norm{};
-  std::string_view layer{};           // "layers.#.": # stands for the layer's number
+  std::string_view layer{};  // "layers.#.": # stands for the layer's number
   std::string_view attention_norm{};
-  std::string_view q{}, k{}, v{};         // QkvLayout::kSeparate
-  std::string_view qkv{};             // the others
+  std::string_view q{}, k{}, v{};  // QkvLayout::kSeparate
+  std::string_view qkv{};          // the others
   QkvLayout qkv_layout = QkvLayout::kSeparate;
   std::string_view q_norm{}, k_norm{};
   std::string_view attention_out{};
   std::string_view post_attention_norm{};
   std::string_view mlp_norm{};
-  std::string_view gate{}, up{};        // `gate` for gated MLPs alone
-  std::string_view gate_up{};         // gate and up as one tensor, in this order
+  std::string_view gate{}, up{};  // `gate` for gated MLPs alone
+  std::string_view gate_up{};     // gate and up as one tensor, in this order
   std::string_view down{};
   std::string_view post_mlp_norm{};
   std::string_view final_norm{};
   std::string_view head{};            // without `prefix`
-  bool transposed = false;          // linear weights are stored [in, out]
+  bool transposed = false;            // linear weights are stored [in, out]
   bool norms_hold_one = false;        // NormConfig::adds_one has been added in the file
   bool rotated_pairs_adjoin = false;  // rows of queries and keys that rotation turns together stand side by side
 };

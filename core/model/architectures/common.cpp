@@ -69,8 +69,8 @@ void read_rope_kind(const Fields& fields, const Fields& rope, std::int64_t max_p
     config->kind = RopeKind::kDivided;
     config->divisors = rope.numbers("factors");
   } else {
-    rope.refuse("rope_type",
-                "names '" + type + "', which is not supported; known: default, linear, dynamic, llama3, yarn, longrope");
+    rope.refuse("rope_type", "names '" + type +
+                                 "', which is not supported; known: default, linear, dynamic, llama3, yarn, longrope");
   }
 }
 
@@ -109,8 +109,8 @@ void read_sizes(const Fields& fields, const SizeDefaults& defaults, ModelConfig*
 
 Activation read_activation(const Fields& fields, const std::string& field, const std::string& fallback) {
   const std::string name = fields.text(field, fallback);
-  const auto* const found = std::find_if(kActivations.begin(), kActivations.end(),
-                                         [&](const auto& known) { return known.first == name; });
+  const auto* const found =
+      std::find_if(kActivations.begin(), kActivations.end(), [&](const auto& known) { return known.first == name; });
   if (found == kActivations.end()) {
     std::string known;
     for (const auto& [other, activation] : kActivations) {
@@ -157,8 +157,8 @@ void read_windows(const Fields& fields, std::int64_t window, bool (*slides)(std:
     bool sliding = slides(layer);
     if (!types.empty()) {
       if (types[index] != "sliding_attention" && types[index] != "full_attention") {
-        fields.refuse("layer_types", "names '" + types[index] +
-                                         "', which is not supported; known: sliding_attention, full_attention");
+        fields.refuse("layer_types",
+                      "names '" + types[index] + "', which is not supported; known: sliding_attention, full_attention");
       }
       sliding = types[index] == "sliding_attention";
     }

@@ -9,8 +9,8 @@ void read_neox_rope(const Fields& fields, ModelConfig* config) {
   constexpr double kRotatedPart = 0.25;
   read_rope(fields, config);
   const std::optional<Fields> object = fields.object("rope_parameters");
-  const bool names_part = fields.find("partial_rotary_factor") != nullptr ||
-                          (object && object->find("partial_rotary_factor") != nullptr);
+  const bool names_part =
+      fields.find("partial_rotary_factor") != nullptr || (object && object->find("partial_rotary_factor") != nullptr);
   if (!names_part) {
     const double part = fields.number("rotary_pct", kRotatedPart);
     config->rotated_dims = static_cast<std::int64_t>(static_cast<double>(config->head_dim) * part);

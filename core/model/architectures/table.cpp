@@ -8,8 +8,8 @@ namespace promptcached::model {
 namespace {
 
 constexpr std::array kArchitectures = {
-    &kLlama,  &kMistral, &kQwen2, &kQwen3, &kGemma, &kGemma2,  &kGemma3, &kPhi3,
-    &kOpt,    &kFalcon,  &kMpt,   &kMptHf, &kGpt2,  &kGptNeoX, &kBloom,  &kStarcoder2,
+    &kLlama, &kMistral, &kQwen2, &kQwen3, &kGemma, &kGemma2,  &kGemma3, &kPhi3,
+    &kOpt,   &kFalcon,  &kMpt,   &kMptHf, &kGpt2,  &kGptNeoX, &kBloom,  &kStarcoder2,
 };
 
 }  // namespace

@@ -189,8 +189,9 @@ void BatchBuilder::read(const Block& block, std::int32_t offset, std::int32_t co
 
 void BatchBuilder::write(const Block& block, std::int32_t offset, RowRange rows) {
   batch_.writes.push_back({block.array(), offset, rows});
-  block.place(offset, std::span(batch_.positions).subspan(static_cast<std::size_t>(rows.begin),
-                                                          static_cast<std::size_t>(rows.size())));
+  block.place(
+      offset,
+      std::span(batch_.positions).subspan(static_cast<std::size_t>(rows.begin), static_cast<std::size_t>(rows.size())));
 }
 
 void BatchBuilder::want(RowRange rows) {

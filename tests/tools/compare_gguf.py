@@ -39,7 +39,7 @@ BEGINNINGS = [  # for one without
     "The capital of France is",
     "Once upon a time, in a village by the sea,",
     "Water boils at a temperature of",
-    "def fibonacci(n):\n",
+    "def fibonacci(n):",
     "Die Hauptstadt von Italien ist",
     "The three primary colours are",
 ]

@@ -4,7 +4,7 @@
 ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build model run test bench lint format asan tsan gpu-check image clean
+.PHONY: help setup build model run test bench models lint format asan tsan gpu-check image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ setup: ## install what is missing: Debian packages, and .venv with libtorch
 build: setup ## build build/promptcached and the tests (Release)
 	@scripts/build.sh
 
-model: ## make the default model's directory, models/smollm2-135m-instruct
+model: ## make the default model, models/smollm2-135m-instruct and the GGUF file beside it
 	@scripts/setup.sh packages model
 
 run: build ## do all set-up, build, and serve the default model on 127.0.0.1:8080
@@ -29,6 +29,10 @@ test: build ## do all set-up, build, and run every test
 bench: build ## time to first token with reuse and without, into docs/benchmarks.md
 	@scripts/setup.sh model
 	@scripts/bench.sh $(ARGS)
+
+models: build ## compare every family of models with transformers, into docs/models.md
+	@scripts/setup.sh model
+	@scripts/models.sh
 
 lint: build ## every static check: formatting, clang-tidy (minutes), ruff, shellcheck
 	@scripts/setup.sh lint

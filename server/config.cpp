@@ -199,7 +199,7 @@ Status apply_environment(Config& config, const std::map<std::string, std::string
 
 Status check(const Config& config) {
   const auto missing = [](std::string message) { return make_error(ErrorCode::kInvalidField, std::move(message)); };
-  if (config.model.directory.empty()) {
+  if (config.model.path.empty()) {
     return missing("--model is required: a Hugging Face model directory; see --help");
   }
   if (config.tls_cert.empty() != config.tls_key.empty()) {

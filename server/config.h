@@ -19,6 +19,7 @@
 namespace promptcached::server {
 
 struct Config {
+  bool dry_run = false;           // tell what the model takes, and end
   std::string served_model_name;  // empty: the model directory's name
   Address listen;
   std::optional<Address> ops_listen;

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/model/host_memory.h"
 #include "server/app.h"
 #include "server/config.h"
+#include "server/dry_run.h"
 #include "server/shutdown.h"
 
 int main(int argc, char** argv) {
@@ -24,6 +26,10 @@ int main(int argc, char** argv) {
       return 0;
     }
     log::configure(command->config.log);
+    if (command->config.dry_run) {
+      std::fputs(server::dry_run(command->config, model::free_host_bytes()).c_str(), stdout);
+      return 0;
+    }
     server::ShutdownSignals signals;  // before any other thread
     return server::run(command->config, signals);
   } catch (const std::exception& fault) {

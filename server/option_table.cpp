@@ -147,11 +147,12 @@ constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 
 void add_model_options(std::vector<Option>& table, const Config& defaults) {
   const std::string group = "Model";
-  table.push_back({"model", group, "DIR",
-                   "The model: a Hugging Face directory with config.json, *.safetensors and tokenizer.json (required)",
-                   "", text([](Config& c) -> auto& { return c.model.directory; })});
-  table.push_back({"served-model-name", group, "NAME", "What clients see as the model's name", "the directory's name",
-                   text([](Config& c) -> auto& { return c.served_model_name; })});
+  table.push_back({"model", group, "PATH",
+                   "The model: a Hugging Face directory with config.json, *.safetensors and tokenizer.json, or a GGUF "
+                   "file (required)",
+                   "", text([](Config& c) -> auto& { return c.model.path; })});
+  table.push_back({"served-model-name", group, "NAME", "What clients see as the model's name",
+                   "the directory's or file's name", text([](Config& c) -> auto& { return c.served_model_name; })});
   table.push_back(
       {"device", group, "DEVICE", "Where to compute: auto, cpu, cuda, cuda:N", defaults.model.device, set_device});
   table.push_back({"weights", group, "TYPE",
@@ -166,6 +167,9 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
   table.push_back({"max-model-len", group, "TOKENS",
                    "Longest prompt and answer together, if less than the model allows", "the model's",
                    integer([](Config& c) -> auto& { return c.model.max_model_len; }, 1, kMaxInt)});
+  table.push_back({"dry-run", group, "",
+                   "Show what the model takes (parameters, memory, computation) and exit; needs its config.json alone",
+                   "", flag([](Config& c) -> auto& { return c.dry_run; })});
 }
 
 void add_cache_options(std::vector<Option>& table, const Config&) {

@@ -35,15 +35,17 @@ void BatchBuilder::show(std::span<const PlacedRange> ranges) {
   for (const PlacedRange& range : ranges) {
     split(range, pieces_);
   }
-  // Ranges that are neighbours in memory and seen by the same rows are read as one: a module whose slots lie before
-  // all rows is a single read.
-  for (std::size_t i = 0; i < pieces_.size();) {
-    Piece piece = pieces_[i++];
-    while (i < pieces_.size() && pieces_[i].kv.data == piece.kv.data && pieces_[i].first_row == piece.first_row &&
-           pieces_[i].offset == piece.offset + piece.count) {
-      piece.count += pieces_[i++].count;
+  // Ranges that are neighbours in memory and seen by the same rows are read as one, as long as their positions ascend:
+  // a module whose slots lie before all rows is a single read, placeholders that are kept behind its text are another.
+  for (std::size_t begin = 0; begin < pieces_.size();) {
+    std::size_t end = begin + 1;
+    while (end < pieces_.size() && pieces_[end].kv.data == pieces_[begin].kv.data &&
+           pieces_[end].first_row == pieces_[begin].first_row && pieces_[end].start > pieces_[end - 1].start &&
+           pieces_[end].offset == pieces_[end - 1].offset + pieces_[end - 1].count) {
+      ++end;
     }
-    add_read(piece);
+    add_read(std::span(pieces_).subspan(begin, end - begin));
+    begin = end;
   }
 }
 
@@ -59,16 +61,27 @@ void BatchBuilder::split(const PlacedRange& range, std::vector<Piece>& pieces) c
     }
     const std::int32_t end = std::min(range.end(), *row);
     const std::int32_t first_row = static_cast<std::int32_t>(row - batch_.positions.begin());
-    pieces.push_back({range.kv, range.offset + (begin - range.start), end - begin, first_row});
+    pieces.push_back({range.kv, range.offset + (begin - range.start), end - begin, begin, first_row});
     begin = end;
   }
 }
 
-void BatchBuilder::add_read(const Piece& piece) {
-  const model::RowRange rows{piece.first_row, batch_.rows()};
-  const auto [found, is_new] = reads_.try_emplace({piece.kv.data, piece.offset, piece.count}, batch_.reads.size());
+// One read of pieces that are neighbours in memory.
+void BatchBuilder::add_read(std::span<const Piece> pieces) {
+  const Piece& first = pieces.front();
+  const std::int32_t count = pieces.back().offset + pieces.back().count - first.offset;
+  const model::RowRange rows{first.first_row, batch_.rows()};
+  const auto [found, is_new] = reads_.try_emplace({first.kv.data, first.offset, count}, batch_.reads.size());
   if (is_new) {
-    batch_.reads.push_back({piece.kv, piece.offset, piece.count, {rows}});
+    model::KvRead read{first.kv, first.offset, count, {rows}, {}};
+    std::int32_t next_position = -1;
+    for (const Piece& piece : pieces) {
+      if (piece.start != next_position) {
+        read.positions.push_back({piece.offset - first.offset, piece.start});
+      }
+      next_position = piece.start + piece.count;
+    }
+    batch_.reads.push_back(std::move(read));
     return;
   }
   std::vector<model::RowRange>& known = batch_.reads[found->second].rows;

@@ -43,10 +43,11 @@ class BatchBuilder {
     model::KvArray kv;
     std::int32_t offset = 0;
     std::int32_t count = 0;
+    std::int32_t start = 0;  // position of its first token
     std::int32_t first_row = 0;
   };
   void split(const PlacedRange& range, std::vector<Piece>& pieces) const;
-  void add_read(const Piece& piece);
+  void add_read(std::span<const Piece> pieces);
 
   model::ForwardBatch& batch_;
   std::int32_t group_begin_ = 0;

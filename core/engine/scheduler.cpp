@@ -215,11 +215,17 @@ void Scheduler::add_rows(BatchBuilder& builder, const std::shared_ptr<Sequence>&
       ranges.push_back({kv, range.offset, range.count, range.start});
     }
   }
-  // Its own earlier tokens all stand at smaller positions than the rows.
-  const std::int32_t first_position = sequence->positions[static_cast<std::size_t>(begin)];
-  for (std::int32_t done = 0; done < begin; done += block_tokens) {
-    const std::int32_t count = std::min(block_tokens, begin - done);
-    ranges.push_back({block(done / block_tokens), 0, count, first_position - count});
+  // Its own earlier tokens, a range for each run of positions within a block.
+  for (std::int32_t done = 0; done < begin;) {
+    const std::int32_t start = sequence->positions[static_cast<std::size_t>(done)];
+    const std::int32_t offset = done % block_tokens;
+    std::int32_t count = 1;
+    while (done + count < begin && offset + count < block_tokens &&
+           sequence->positions[static_cast<std::size_t>(done + count)] == start + count) {
+      ++count;
+    }
+    ranges.push_back({block(done / block_tokens), offset, count, start});
+    done += count;
   }
   builder.show(ranges);
 

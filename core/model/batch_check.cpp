@@ -38,6 +38,19 @@ void check_range(const KvArray& kv, std::int32_t offset, std::int32_t count) {
   require(count == 0 || kv.data != nullptr, "a KV array has no memory");
 }
 
+void check_key_positions(const KvRead& read, const ModelInfo& info) {
+  require(read.count == 0 || (!read.positions.empty() && read.positions.front().offset == 0),
+          "a read does not say where its keys stand");
+  std::int32_t next = 0;  // least position the next run may have
+  for (std::size_t i = 0; i < read.positions.size(); ++i) {
+    const PositionRun& run = read.positions[i];
+    const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
+    require(run.position >= next && run.offset < end && run.position + (end - run.offset) <= info.max_positions,
+            "a read's key positions are out of order or range");
+    next = run.position + (end - run.offset);
+  }
+}
+
 }  // namespace
 
 void check_batch(const ForwardBatch& batch, const ModelInfo& info) {
@@ -45,6 +58,7 @@ void check_batch(const ForwardBatch& batch, const ModelInfo& info) {
   check_groups(batch);
   for (const KvRead& read : batch.reads) {
     check_range(read.kv, read.offset, read.count);
+    check_key_positions(read, info);
     std::int32_t end = 0;
     for (const RowRange& rows : read.rows) {
       require(rows.begin >= end && rows.size() >= 0 && rows.end <= batch.rows(), "a read's rows are out of order");

@@ -1,17 +1,21 @@
 #include "core/model/causal_lm.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
+#include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 #include "core/model/batch_check.h"
 #include "core/model/decoder.h"
 #include "core/model/device.h"
+#include "core/model/fingerprint.h"
 #include "core/model/kv_memory.h"
 #include "core/model/model_config.h"
-#include "core/model/safetensors.h"
+#include "core/model/model_plan.h"
 #include "core/model/weights.h"
 
 namespace promptcached::model {
@@ -49,23 +53,6 @@ class LoadedModel final : public CausalLm {
   at::Tensor logits_;  // [rows, vocab], the last forward()'s
 };
 
-std::int64_t usable_positions(const ModelConfig& config, const LoadOptions& options) {
-  std::int64_t positions = config.max_positions;
-  if (options.max_model_len < 0) {
-    throw std::runtime_error("--max-model-len must not be negative");
-  }
-  if (options.max_model_len > 0) {
-    positions = std::min<std::int64_t>(positions, options.max_model_len);
-  }
-  if (config.sliding_window > 0 && positions > config.sliding_window) {
-    throw std::runtime_error((options.directory / "config.json").string() + ": field 'sliding_window' is " +
-                             std::to_string(config.sliding_window) +
-                             ": attention over a sliding window is not supported; --max-model-len " +
-                             std::to_string(config.sliding_window) + " or less makes it unnecessary");
-  }
-  return positions;
-}
-
 ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const Compute& compute) {
   ModelInfo info;
   info.architecture = config.architecture->name;
@@ -83,24 +70,34 @@ ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const
   return info;
 }
 
-// Runs `step`, and logs how long it took.
-template <typename Step>
-auto timed(const LoadOptions& options, const std::string& what, Step step) {
-  const auto begin = std::chrono::steady_clock::now();
-  auto result = step();
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  if (options.log) {
-    options.log(what + " in " + std::to_string(static_cast<int>(seconds.count() * 1000)) + " ms");
-  }
-  return result;
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string fixed(double value, const char* format) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+std::string loaded_line(const ModelInfo& info, double seconds) {
+  return "loaded " + fixed(static_cast<double>(info.parameters) / 1e6, "%.1f") + " million parameters, " +
+         fixed(static_cast<double>(info.weight_bytes) / (1 << 20), "%.0f") + " MiB as " + info.weights_dtype + ", in " +
+         fixed(seconds, "%.1f") + " s";
 }
 
 }  // namespace
 
 std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
   const at::InferenceMode inference;
-  const ModelConfig config = read_model_config(options.directory);
-  const std::int64_t positions = usable_positions(config, options);
+  const checkpoint::ModelFiles files(options.path);
+  ModelConfig config = read_model_config(files);
+  const std::int64_t positions = usable_positions(config, options.max_model_len);
+  config.text_length = positions;
+  if (config.depends_on_length() && options.log) {
+    options.log("rope scaling is fixed for texts of up to " + std::to_string(positions) +
+                " positions (--max-model-len)");
+  }
   const Compute compute = resolve_compute(options);
   set_threads(options.threads > 0 ? options.threads : physical_cores());
 #ifndef _OPENMP
@@ -108,12 +105,16 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
     options.log("built without OpenMP: this program's own loops run on one thread");
   }
 #endif
-  const StoredTensors stored = StoredTensors::open(options.directory);
-  std::string digest = timed(options, "hashed the weights", [&] { return fingerprint(config, stored, compute); });
-  ModelWeights weights = timed(options, "loaded the weights", [&] { return load_weights(config, stored, compute); });
+  const auto begin = std::chrono::steady_clock::now();
+  const checkpoint::StoredTensors stored = files.tensors();
+  std::string digest = fingerprint(config, stored, compute);
+  ModelWeights weights = load_weights(config, stored, compute, options.log);
   ModelInfo info = describe(config, weights, compute);
   info.fingerprint = std::move(digest);
   info.max_positions = static_cast<std::int32_t>(positions);
+  if (options.log) {
+    options.log(loaded_line(info, seconds_since(begin)));
+  }
   return std::make_unique<LoadedModel>(std::move(info), config, std::move(weights), compute);
 }
 

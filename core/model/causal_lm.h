@@ -57,7 +57,7 @@ class CausalLm {
 };
 
 struct LoadOptions {
-  std::filesystem::path directory;
+  std::filesystem::path path;    // a Hugging Face directory or a GGUF file
   std::string device = "auto";   // "cpu", "cuda", "cuda:1"; auto: cuda when it can be loaded and has a device, else cpu
   std::string weights = "auto";  // "fp32", "bf16", "fp16"; auto: 16-bit on CUDA, fp32 on CPU
   std::string kv_dtype = "auto";                // the same
@@ -66,7 +66,7 @@ struct LoadOptions {
   std::function<void(const std::string&)> log;  // progress lines; may be empty
 };
 
-// Loads a Hugging Face directory. Throws std::runtime_error naming file, tensor or field at fault: missing or short
+// Loads a model. Throws std::runtime_error naming file, tensor or field at fault: missing or short
 // shard, missing tensor, shape mismatch, unknown architecture or rope type, CUDA that cannot be loaded.
 std::unique_ptr<CausalLm> load_model(const LoadOptions& options);
 

@@ -107,7 +107,11 @@ void add_many(const at::Tensor& q, const StoredKeys& read, AttentionSum* sum) {
 
 class CpuAttention final : public AttentionBackend {
  public:
-  void begin_self(const NewStates& states, RowRange rows, AttentionSum* sum) const override {
+  void begin_self(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
+    if (!rule.is_plain()) {
+      generic_->begin_self(states, rows, rule, sum);
+      return;
+    }
     const std::int64_t all_rows = states.q.size(1);
     const std::int64_t group = states.q.size(2);
     const std::int64_t head_dim = states.q.size(3);
@@ -129,7 +133,11 @@ class CpuAttention final : public AttentionBackend {
     }
   }
 
-  void begin_causal(const NewStates& states, RowRange rows, AttentionSum* sum) const override {
+  void begin_causal(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
+    if (!rule.is_plain()) {
+      generic_->begin_causal(states, rows, rule, sum);
+      return;
+    }
     // KV heads as the operation's batch and the group as its heads, all of which read the same keys.
     const auto narrow = [&](const at::Tensor& x) { return x.narrow(1, rows.begin, rows.size()); };
     const auto spread = [&](const at::Tensor& x) {
@@ -146,7 +154,13 @@ class CpuAttention final : public AttentionBackend {
     }
   }
 
-  void add(const at::Tensor& q, std::span<const StoredKeys> reads, AttentionSum* sum) const override {
+  void add(const NewStates& states, std::span<const StoredKeys> reads, const ScoreRule& rule,
+           AttentionSum* sum) const override {
+    if (!rule.is_plain()) {
+      generic_->add(states, reads, rule, sum);
+      return;
+    }
+    const at::Tensor& q = states.q;
     std::vector<StoredKeys> few;
     for (const StoredKeys& read : reads) {
       const auto queries = static_cast<std::int64_t>(read.rows->rows.size()) * q.size(2);
@@ -160,6 +174,9 @@ class CpuAttention final : public AttentionBackend {
       stream_reads(q, few, sum);
     }
   }
+
+ private:
+  std::unique_ptr<AttentionBackend> generic_ = make_generic_attention();
 };
 
 }  // namespace

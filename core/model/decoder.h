@@ -1,10 +1,12 @@
-// The decoder of the Llama family: token ids in, next-token logits out, KV stored on the way.
+// The decoder: token ids in, next-token logits out, KV stored on the way. One for all architectures: what differs
+// between them is data (model_config.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/model/device.h"
 #include "core/model/forward_batch.h"
@@ -24,15 +26,21 @@ class Decoder final {
   at::Tensor forward(const ForwardBatch& batch);
 
  private:
-  // Norm, projections, rotation, KV stores and attention; undefined when nothing of the last layer is wanted.
-  at::Tensor attention(std::int64_t layer, const at::Tensor& hidden, const RopeAngles& angles, bool only_store);
-  void add_mlp(const LayerWeights& layer, at::Tensor* hidden) const;
+  at::Tensor embed(const ForwardBatch& batch) const;
+  std::vector<RopeAngles> angles(const ForwardBatch& batch) const;
+  // Projections, rotation, KV stores and attention; undefined when nothing of the last layer is wanted.
+  at::Tensor attention(std::int64_t layer, const at::Tensor& normed, const std::vector<RopeAngles>& angles,
+                       bool only_store);
+  at::Tensor mlp_inner(const LayerWeights& layer, const at::Tensor& normed) const;
+  // hidden += x * linear, normalised first where the layer has such a norm.
+  void add_result(const Linear& linear, const at::Tensor& x, const Norm& post_norm, at::Tensor* hidden) const;
+  at::Tensor logits(const at::Tensor& hidden) const;
 
   ModelConfig config_;
   ModelWeights weights_;
   Compute compute_;
   HeadShape shape_;
-  Rope rope_;
+  std::vector<Rope> ropes_;
   SegmentAttention attention_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <optional>
 
 #include "core/model/aten.h"
 
@@ -35,31 +35,54 @@ float sum_of_squares(const float* x, std::int64_t n) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// Rotates one head: pair i is (x[i], x[i + half]).
-void rotate_head(const float* x, const float* cos, const float* sin, std::int64_t half, float* out) {
+// Rotates one head's first 2 * half dimensions: pair i is (x[i], x[i + half]). The others are copied.
+void rotate_head(const float* x, const float* cos, const float* sin, std::int64_t half, std::int64_t head_dim,
+                 float* out) {
   for (std::int64_t i = 0; i < half; ++i) {
     const float first = x[i];
     const float second = x[i + half];
     out[i] = first * cos[i] - second * sin[i];
     out[i + half] = second * cos[i] + first * sin[i];
   }
+  std::copy(x + 2 * half, x + head_dim, out + 2 * half);
+}
+
+void normalize_head(float* x, const at::Tensor& weight, std::int64_t head_dim, double eps) {
+  const float* factors = weight.const_data_ptr<float>();
+  const float mean = sum_of_squares(x, head_dim) / static_cast<float>(head_dim);
+  const float scale = 1.0F / std::sqrt(mean + static_cast<float>(eps));
+  for (std::int64_t i = 0; i < head_dim; ++i) {
+    x[i] = factors[i] * (x[i] * scale);
+  }
 }
 
 at::Tensor rotate_generic(const at::Tensor& x,    // [rows, heads, head_dim]
-                          const at::Tensor& cos,  // [rows, 1, head_dim / 2]
+                          const at::Tensor& cos,  // [rows, 1, rotated_dims / 2]
                           const at::Tensor& sin) {
-  const std::int64_t half = x.size(-1) / 2;
+  const std::int64_t half = cos.size(-1);
   const at::Tensor first = x.narrow(-1, 0, half).to(at::kFloat);
   const at::Tensor second = x.narrow(-1, half, half).to(at::kFloat);
-  return at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
+  const at::Tensor turned = at::cat({first * cos - second * sin, second * cos + first * sin}, -1).to(x.scalar_type());
+  const std::int64_t rest = x.size(-1) - 2 * half;
+  return rest == 0 ? turned : at::cat({turned, x.narrow(-1, 2 * half, rest)}, -1);
 }
 
 }  // namespace
 
+at::Tensor normalize(const at::Tensor& x, const Norm& norm, const NormConfig& config) {
+  if (config.kind == NormKind::kRms) {
+    return rms_norm(x, norm.weight, config.eps);
+  }
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+  };
+  return at::layer_norm(x, {x.size(-1)}, optional(norm.weight), optional(norm.bias), config.eps);
+}
+
 at::Tensor rms_norm_generic(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
-  return weight * (wide * scale).to(x.scalar_type());
+  return (weight * (wide * scale)).to(x.scalar_type());
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
@@ -86,63 +109,93 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return out;
 }
 
-at::Tensor silu_times(const at::Tensor& gate_up) {
+void activate(Activation activation, at::Tensor* x) {
+  switch (activation) {
+    case Activation::kSilu:
+      at::silu_(*x);
+      return;
+    case Activation::kGelu:
+      at::gelu_(*x);
+      return;
+    case Activation::kGeluTanh:
+      at::gelu_(*x, "tanh");
+      return;
+    case Activation::kRelu:
+      at::relu_(*x);
+      return;
+  }
+}
+
+at::Tensor activate_gate(Activation activation, const at::Tensor& gate_up) {
   const std::int64_t inner = gate_up.size(1) / 2;
   at::Tensor gate = gate_up.narrow(1, 0, inner);
-  at::silu_(gate);
+  activate(activation, &gate);
   return gate.mul_(gate_up.narrow(1, inner, inner));
 }
 
-Heads split_and_rotate_generic(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape) {
+Heads split_heads_generic(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape,
+                          const HeadSteps& steps) {
   const std::int64_t rows = qkv.size(0);
   const std::int64_t heads = shape.kv_heads * shape.group;
   const at::Tensor by_head = qkv.view({rows, heads + 2 * shape.kv_heads, shape.head_dim});
-  const at::Tensor rotated =
-      rotate_generic(by_head.narrow(1, 0, heads + shape.kv_heads), angles.cos.unsqueeze(1), angles.sin.unsqueeze(1));
+  const auto prepare = [&](const at::Tensor& x, const at::Tensor& norm) {
+    const at::Tensor normed = norm.defined() ? rms_norm_generic(x, norm, steps.norm_eps) : x;
+    return steps.rotated_dims > 0 ? rotate_generic(normed, angles.cos.unsqueeze(1), angles.sin.unsqueeze(1)) : normed;
+  };
+  const at::Tensor queries = prepare(by_head.narrow(1, 0, heads), steps.q_norm);
   Heads result;
-  result.q = rotated.narrow(1, 0, heads)
+  result.q = (queries * steps.query_factor)
                  .view({rows, shape.kv_heads, shape.group, shape.head_dim})
                  .permute({1, 0, 2, 3})
                  .contiguous();
-  const at::Tensor keys = rotated.narrow(1, heads, shape.kv_heads).transpose(0, 1);
+  const at::Tensor keys = prepare(by_head.narrow(1, heads, shape.kv_heads), steps.k_norm).transpose(0, 1);
   const at::Tensor values = by_head.narrow(1, heads + shape.kv_heads, shape.kv_heads).transpose(0, 1);
   result.kv = at::stack({keys, values});
   return result;
 }
 
-Heads split_and_rotate(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape) {
+Heads split_heads(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape, const HeadSteps& steps) {
   if (!is_plain_fp32(qkv)) {
-    return split_and_rotate_generic(qkv, angles, shape);
+    return split_heads_generic(qkv, angles, shape, steps);
   }
   const std::int64_t rows = qkv.size(0);
-  const auto [kv_heads, group, head_dim] = shape;
+  const std::int64_t kv_heads = shape.kv_heads;
+  const std::int64_t group = shape.group;
+  const std::int64_t head_dim = shape.head_dim;
   const std::int64_t heads = kv_heads * group;
-  const std::int64_t half = head_dim / 2;
+  const std::int64_t half = steps.rotated_dims / 2;
   Heads result;
   result.q = at::empty({kv_heads, rows, group, head_dim}, qkv.options());
   result.kv = at::empty({2, kv_heads, rows, head_dim}, qkv.options());
-  const float* source = qkv.const_data_ptr<float>();
-  const float* cos = angles.cos.const_data_ptr<float>();
-  const float* sin = angles.sin.const_data_ptr<float>();
+  float* source = qkv.mutable_data_ptr<float>();
+  const float* cos = half > 0 ? angles.cos.const_data_ptr<float>() : nullptr;
+  const float* sin = half > 0 ? angles.sin.const_data_ptr<float>() : nullptr;
   float* q = result.q.mutable_data_ptr<float>();
   float* k = result.kv.mutable_data_ptr<float>();
   float* v = k + kv_heads * rows * head_dim;
-  at::parallel_for(0, rows, rows_per_task(qkv.size(1)),
-                   [&, kv = kv_heads, g = group, d = head_dim](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t row = begin; row < end; ++row) {
-                       const float* in = source + row * (heads + 2 * kv) * d;
-                       const float* row_cos = cos + row * half;
-                       const float* row_sin = sin + row * half;
-                       for (std::int64_t head = 0; head < heads; ++head) {
-                         float* to = q + (((head / g) * rows + row) * g + head % g) * d;
-                         rotate_head(in + head * d, row_cos, row_sin, half, to);
-                       }
-                       for (std::int64_t head = 0; head < kv; ++head) {
-                         rotate_head(in + (heads + head) * d, row_cos, row_sin, half, k + (head * rows + row) * d);
-                         std::memcpy(v + (head * rows + row) * d, in + (heads + kv + head) * d, d * sizeof(float));
-                       }
-                     }
-                   });
+  const auto prepare = [&](float* from, const at::Tensor& norm, std::int64_t row, float* to) {
+    if (norm.defined()) {
+      normalize_head(from, norm, head_dim, steps.norm_eps);
+    }
+    rotate_head(from, cos + row * half, sin + row * half, half, head_dim, to);
+  };
+  at::parallel_for(0, rows, rows_per_task(qkv.size(1)), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* in = source + row * (heads + 2 * kv_heads) * head_dim;
+      for (std::int64_t head = 0; head < heads; ++head) {
+        prepare(in + head * head_dim, steps.q_norm, row,
+                q + (((head / group) * rows + row) * group + head % group) * head_dim);
+      }
+      for (std::int64_t head = 0; head < kv_heads; ++head) {
+        const std::int64_t at = (head * rows + row) * head_dim;
+        prepare(in + (heads + head) * head_dim, steps.k_norm, row, k + at);
+        std::copy_n(in + (heads + kv_heads + head) * head_dim, head_dim, v + at);
+      }
+    }
+  });
+  if (steps.query_factor != 1.0) {
+    result.q.mul_(steps.query_factor);
+  }
   return result;
 }
 

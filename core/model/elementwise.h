@@ -4,18 +4,29 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/model/model_config.h"
 #include "core/model/rope.h"
 
 namespace promptcached::model {
 
-// x / sqrt(mean(x²) + eps) * weight, row by row, computed in fp32.
-at::Tensor rms_norm(const at::Tensor& x,       // [rows, hidden]
-                    const at::Tensor& weight,  // [hidden]
-                    double eps);
-at::Tensor rms_norm_generic(const at::Tensor& x, const at::Tensor& weight, double eps);
+// Weights of a norm; those of Gemma's with the one added already.
+struct Norm {
+  at::Tensor weight;  // [size]; undefined: there is no such norm
+  at::Tensor bias;    // [size], or undefined
+};
 
-// silu(gate) * up, in place; the result lies in `gate_up`'s first half.
-at::Tensor silu_times(const at::Tensor& gate_up);  // [rows, 2 * intermediate] -> [rows, intermediate]
+// Row by row: x / sqrt(mean(x²) + eps) * weight, or layer norm.
+at::Tensor normalize(const at::Tensor& x,  // [rows, size]
+                     const Norm& norm, const NormConfig& config);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor rms_norm_generic(const at::Tensor& x, const at::Tensor& weight, double eps);  // [..., size]
+
+// In place.
+void activate(Activation activation, at::Tensor* x);
+
+// activation(gate) * up, in place; the result lies in `gate_up`'s first half.
+at::Tensor activate_gate(Activation activation,
+                         const at::Tensor& gate_up);  // [rows, 2 * intermediate] -> [rows, intermediate]
 
 // New queries, keys and values by head.
 struct Heads {
@@ -29,9 +40,20 @@ struct HeadShape {
   std::int64_t head_dim = 0;
 };
 
-// Splits the fused projection into heads and rotates queries and keys by their positions' angles.
-Heads split_and_rotate(const at::Tensor& qkv,  // [rows, (group + 2) * kv_heads * head_dim]
-                       const RopeAngles& angles, const HeadShape& shape);
-Heads split_and_rotate_generic(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape);
+// What becomes of queries and keys between projection and attention.
+struct HeadSteps {
+  at::Tensor q_norm;  // [head_dim]: root mean square norm of each head; undefined: none
+  at::Tensor k_norm;
+  double norm_eps = 0;
+  std::int64_t rotated_dims = 0;  // leading dimensions that angles turn; 0: none
+  double query_factor = 1.0;
+};
+
+// Splits the fused projection into heads, normalises them, and rotates queries and keys by their positions' angles.
+// `qkv` is overwritten.
+Heads split_heads(const at::Tensor& qkv,  // [rows, (group + 2) * kv_heads * head_dim]
+                  const RopeAngles& angles, const HeadShape& shape, const HeadSteps& steps);
+Heads split_heads_generic(const at::Tensor& qkv, const RopeAngles& angles, const HeadShape& shape,
+                          const HeadSteps& steps);
 
 }  // namespace promptcached::model

@@ -26,13 +26,21 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
+// Where keys of a read stand: its token `offset` (0: the read's first) at `position`, those after it at the next ones.
+struct PositionRun {
+  std::int32_t offset = 0;
+  std::int32_t position = 0;
+  friend bool operator==(const PositionRun&, const PositionRun&) = default;
+};
+
 // Tokens [offset, offset + count) of `kv`, wholly visible to each of `rows`. Rows of several sequences that share a
 // module stand in one read: its KV is then read once for all of them (cascade attention).
 struct KvRead {
   KvArray kv;
   std::int32_t offset = 0;
   std::int32_t count = 0;
-  std::vector<RowRange> rows;  // disjoint, ascending
+  std::vector<RowRange> rows;          // disjoint, ascending
+  std::vector<PositionRun> positions;  // ascending, the first at offset 0; distances are taken from them
 };
 
 // New K and V of `rows` are stored to tokens [offset, offset + rows.size()) of `kv`, before attention reads anything.

@@ -11,21 +11,25 @@
 namespace promptcached::model {
 
 struct RopeAngles {
-  at::Tensor cos;  // [rows, head_dim / 2] fp32
+  at::Tensor cos;  // [rows, dims / 2] fp32; undefined where nothing is rotated
   at::Tensor sin;  // the same
 };
 
 class Rope final {
  public:
-  Rope(const RopeConfig& config, std::int64_t head_dim, at::Device device);
+  // Rotates `dims` dimensions of a head. `length`: of the longest text, for the kinds that depend on it.
+  Rope(const RopeConfig& config, std::int64_t dims, std::int64_t length, at::Device device);
 
-  RopeAngles angles(std::span<const std::int32_t> positions) const;
+  RopeAngles angles(const at::Tensor& positions) const;  // [rows] fp32
 
   // Radians a step of one position turns each pair of dimensions by.
-  const at::Tensor& frequencies() const { return frequencies_; }  // [head_dim / 2] fp32
+  const at::Tensor& frequencies() const { return frequencies_; }  // [dims / 2] fp32
+  // What cosines and sines are multiplied by.
+  double attention_factor() const { return attention_factor_; }
 
  private:
   at::Tensor frequencies_;
+  double attention_factor_ = 1.0;
 };
 
 }  // namespace promptcached::model

@@ -16,7 +16,9 @@ namespace promptcached::model {
 
 class SegmentAttention final {
  public:
-  SegmentAttention(const HeadShape& shape, const Compute& compute, std::unique_ptr<AttentionBackend> backend);
+  // `rules`: one for each layer.
+  SegmentAttention(const HeadShape& shape, const Compute& compute, std::unique_ptr<AttentionBackend> backend,
+                   std::vector<ScoreRule> rules);
 
   // Prepares for `batch`, which must stay as it is until the last layer's attend().
   void begin(const ForwardBatch& batch);
@@ -32,9 +34,23 @@ class SegmentAttention final {
 
  private:
   struct PlannedRead {
-    KvRead read;
+    const KvRead* read = nullptr;
     RowList rows;
+    at::Tensor positions;  // of its keys, where a rule needs them
   };
+
+  // What a batch's rows see through a window of so many positions.
+  struct View {
+    std::int64_t window = 0;
+    std::vector<PlannedRead> whole{};   // all keys
+    std::vector<PlannedRead> partly{};  // some keys, at least one a row
+    std::vector<RowRange> whole_groups{};
+    std::vector<RowRange> partly_groups{};
+  };
+
+  void plan(const ForwardBatch& batch, View* view) const;
+  at::Tensor key_positions(const KvRead& read) const;
+  std::vector<StoredKeys> in_layer(const std::vector<PlannedRead>& reads, std::int64_t layer) const;
 
   // Tokens [offset, offset + count) of one layer of `array`: [2, kv_heads, count, head_dim], in place.
   at::Tensor view(const KvArray& array, std::int64_t layer, std::int64_t offset, std::int64_t count) const;
@@ -42,12 +58,13 @@ class SegmentAttention final {
   HeadShape shape_;
   Compute compute_;
   std::unique_ptr<AttentionBackend> backend_;
+  std::vector<ScoreRule> rules_;  // [layers]
+  bool needs_positions_ = false;
 
   const ForwardBatch* batch_ = nullptr;
-  std::vector<PlannedRead> reads_;
-  std::vector<StoredKeys> layer_reads_;  // reads_ in one layer
-  std::vector<RowRange> single_rows_;    // runs of rows that are alone in their causal groups
-  std::vector<RowRange> causal_groups_;  // groups of several rows
+  at::Tensor positions_;               // of the batch's rows, where a rule needs them
+  std::vector<View> views_;            // one for each window that layers have
+  std::vector<RowRange> single_rows_;  // runs of rows that are alone in their causal groups
 };
 
 }  // namespace promptcached::model

@@ -1,18 +1,25 @@
 #include "core/model/weights.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "core/base/sha256.h"
+#include "core/checkpoint/gguf_quants.h"
+#include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 
 namespace promptcached::model {
 namespace {
 
+using checkpoint::StoredTensor;
+using checkpoint::StoredTensors;
+
+// The format of a stored tensor's numbers once they stand alone: quantised ones are expanded to fp32.
 std::optional<at::ScalarType> tensor_dtype(const std::string& stored) {
-  if (stored == "F32") {
+  if (stored == "F32" || checkpoint::is_quantized(stored)) {
     return at::kFloat;
   }
   if (stored == "BF16") {
@@ -34,20 +41,35 @@ std::string shape_text(at::IntArrayRef shape) {
 
 class Loader final {
  public:
-  Loader(const ModelConfig& config, const StoredTensors& stored, const Compute& compute)
-      : config_(config), stored_(stored), compute_(compute) {}
+  Loader(const ModelConfig& config, const StoredTensors& stored, const Compute& compute,
+         const std::function<void(const std::string&)>& log)
+      : config_(config),
+        stored_(stored),
+        compute_(compute),
+        names_(stored.naming() == checkpoint::TensorNaming::kGguf ? gguf_names(config)
+                                                                  : config.architecture->weight_names(config)),
+        prefix_(find_prefix()),
+        log_(log) {}
 
   ModelWeights load() {
     ModelWeights weights;
     const std::int64_t hidden = config_.hidden_size;
-    weights.embedding = take("model.embed_tokens.weight", {config_.vocab_size, hidden});
-    for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-      weights.layers.push_back(load_layer("model.layers." + std::to_string(layer) + "."));
+    weights.embedding = take(global(names_.embedding) + ".weight", {config_.vocab_size, hidden});
+    if (config_.positions == PositionKind::kLearned) {
+      weights.positions =
+          take(global(names_.positions) + ".weight", {config_.max_positions + config_.position_offset, hidden});
     }
-    weights.final_norm = take("model.norm.weight", {hidden});
-    // A tied model's file may hold a stray lm_head; transformers ignore it, and so do we.
-    weights.head.weight =
-        config_.tied_embeddings ? weights.embedding : take("lm_head.weight", {config_.vocab_size, hidden});
+    if (config_.embedding_norm) {
+      weights.embedding_norm = take_norm(global(names_.embedding_norm), hidden);
+    }
+    for (layer_ = 0; layer_ < config_.layers; ++layer_) {
+      weights.layers.push_back(load_layer());
+    }
+    weights.final_norm = take_norm(global(names_.final_norm), hidden);
+    // A tied model's file may hold a stray head; transformers ignore it, and so do we.
+    weights.head.weight = config_.tied_embeddings
+                              ? weights.embedding
+                              : take(std::string(names_.head) + ".weight", {config_.vocab_size, hidden});
     weights.parameters = parameters_;
     weights.bytes = parameters_ * static_cast<std::int64_t>(c10::elementSize(compute_.weights));
     return weights;
@@ -55,36 +77,124 @@ class Loader final {
 
  private:
   struct Part {
-    const char* name;
+    std::string_view name;
     std::int64_t out;
   };
 
-  LayerWeights load_layer(const std::string& prefix) {
+  std::string find_prefix() const {
+    const bool is_bare = stored_.find(std::string(names_.embedding) + ".weight") != nullptr;
+    return is_bare ? std::string() : std::string(names_.prefix);
+  }
+
+  std::string global(std::string_view name) const { return prefix_ + std::string(name); }
+
+  std::string in_layer(std::string_view name) const {
+    std::string layer(names_.layer);
+    layer.replace(layer.find('#'), 1, std::to_string(layer_));
+    return prefix_ + layer + std::string(name);
+  }
+
+  LayerWeights load_layer() {
     const std::int64_t hidden = config_.hidden_size;
-    const std::int64_t query = config_.heads * config_.head_dim;
-    const std::int64_t key = config_.kv_heads * config_.head_dim;
     const std::int64_t inner = config_.intermediate_size;
     LayerWeights layer;
-    layer.attention_norm = take(prefix + "input_layernorm.weight", {hidden});
-    layer.qkv = fuse(prefix + "self_attn.", {{"q_proj", query}, {"k_proj", key}, {"v_proj", key}}, hidden,
-                     config_.attention_bias);
-    layer.attention_out = fuse(prefix + "self_attn.", {{"o_proj", hidden}}, query, config_.attention_bias);
-    layer.mlp_norm = take(prefix + "post_attention_layernorm.weight", {hidden});
-    layer.gate_up = fuse(prefix + "mlp.", {{"gate_proj", inner}, {"up_proj", inner}}, hidden, config_.mlp_bias);
-    layer.down = fuse(prefix + "mlp.", {{"down_proj", hidden}}, inner, config_.mlp_bias);
+    layer.attention_norm = take_norm(in_layer(names_.attention_norm), hidden);
+    layer.qkv = load_qkv();
+    if (config_.qk_norm) {
+      layer.q_norm = take_norm_weight(in_layer(names_.q_norm), config_.head_dim);
+      layer.k_norm = take_norm_weight(in_layer(names_.k_norm), config_.head_dim);
+    }
+    layer.attention_out =
+        fuse({{names_.attention_out, hidden}}, config_.heads * config_.head_dim, config_.attention_out_bias);
+    if (config_.mlp_norm) {
+      layer.mlp_norm = take_norm(in_layer(names_.mlp_norm), hidden);
+    }
+    if (config_.post_norms) {
+      layer.post_attention_norm = take_norm(in_layer(names_.post_attention_norm), hidden);
+      layer.post_mlp_norm = take_norm(in_layer(names_.post_mlp_norm), hidden);
+    }
+    if (!names_.gate_up.empty()) {
+      layer.up = fuse({{names_.gate_up, 2 * inner}}, hidden, config_.mlp_bias);
+    } else if (config_.gated_mlp) {
+      layer.up = fuse({{names_.gate, inner}, {names_.up, inner}}, hidden, config_.mlp_bias);
+    } else {
+      layer.up = fuse({{names_.up, inner}}, hidden, config_.mlp_bias);
+    }
+    layer.down = fuse({{names_.down, hidden}}, inner, config_.mlp_bias);
     return layer;
   }
 
+  Linear load_qkv() {
+    const std::int64_t query = config_.heads * config_.head_dim;
+    const std::int64_t key = config_.kv_heads * config_.head_dim;
+    if (names_.qkv_layout == QkvLayout::kSeparate) {
+      Linear separate =
+          fuse({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
+      if (names_.rotated_pairs_adjoin) {
+        part_pairs(separate.weight.narrow(0, 0, query + key));
+        if (separate.bias.defined()) {
+          part_pairs(separate.bias.narrow(0, 0, query + key));
+        }
+      }
+      return separate;
+    }
+    Linear fused = fuse({{names_.qkv, query + 2 * key}}, config_.hidden_size, config_.qkv_bias);
+    if (names_.qkv_layout == QkvLayout::kGrouped) {
+      fused.weight = ungroup(fused.weight);
+      fused.bias = fused.bias.defined() ? ungroup(fused.bias) : fused.bias;
+    }
+    return fused;
+  }
+
+  // Rotation turns row i of a head together with row i + head_dim / 2; where the file has the two side by side, they
+  // are put in their places. In place.
+  void part_pairs(const at::Tensor& rows) const {
+    const std::int64_t heads = rows.size(0) / config_.head_dim;
+    const at::Tensor pairs = rows.view({heads, config_.head_dim / 2, 2, -1});
+    rows.copy_(pairs.transpose(1, 2).contiguous().view(rows.sizes()));
+  }
+
+  // From each KV head's query heads, key and value to all query heads, all keys, all values.
+  at::Tensor ungroup(const at::Tensor& grouped) const {
+    const std::int64_t group = config_.group();
+    std::vector<std::int64_t> by_head = {config_.kv_heads, group + 2, config_.head_dim};
+    std::vector<std::int64_t> flat = {-1};
+    if (grouped.dim() == 2) {
+      by_head.push_back(grouped.size(1));
+      flat.push_back(grouped.size(1));
+    }
+    const at::Tensor heads = grouped.view(by_head);
+    return at::cat({heads.narrow(1, 0, group).reshape(flat), heads.select(1, group).reshape(flat),
+                    heads.select(1, group + 1).reshape(flat)});
+  }
+
+  Norm take_norm(const std::string& name, std::int64_t size) {
+    Norm norm;
+    norm.weight = take_norm_weight(name, size);
+    if (config_.norm.has_bias) {
+      norm.bias = take(name + ".bias", {size});
+    }
+    return norm;
+  }
+
+  at::Tensor take_norm_weight(const std::string& name, std::int64_t size) {
+    const at::Tensor weight = take(name + ".weight", {size});
+    return config_.norm.adds_one && !names_.norms_hold_one ? weight.to(at::kFloat) + 1.0 : weight;
+  }
+
   // Several projections of the same input as one.
-  Linear fuse(const std::string& prefix, const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
+  Linear fuse(const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> weights;
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> biases;
     for (const Part& part : parts) {
-      weights.push_back({prefix + part.name + ".weight", {part.out, in}});
-      biases.push_back({prefix + part.name + ".bias", {part.out}});
+      const std::string name = in_layer(part.name);
+      weights.push_back({name + ".weight", names_.transposed ? std::vector<std::int64_t>{in, part.out}
+                                                             : std::vector<std::int64_t>{part.out, in}});
+      biases.push_back({name + ".bias", {part.out}});
     }
     Linear linear;
-    linear.weight = concatenate(weights);
+    linear.weight =
+        names_.transposed ? take(weights.front().first, weights.front().second).t().contiguous() : concatenate(weights);
     if (has_bias) {
       linear.bias = concatenate(biases);
     }
@@ -115,7 +225,7 @@ class Loader final {
     const StoredTensor& stored = require(name, shape);
     const at::ScalarType dtype = *tensor_dtype(stored.dtype);
     const bool aligned = reinterpret_cast<std::uintptr_t>(stored.bytes.data()) % c10::elementSize(dtype) == 0;
-    if (compute_.device.is_cpu() && dtype == compute_.weights && aligned) {
+    if (compute_.device.is_cpu() && dtype == compute_.weights && aligned && !checkpoint::is_quantized(stored.dtype)) {
       // Never written to: the pages are mapped read-only. The deleter keeps the mapping alive.
       return at::from_blob(
           const_cast<std::byte*>(stored.bytes.data()), shape, [file = stored.file](void*) {}, at::dtype(dtype));
@@ -126,17 +236,30 @@ class Loader final {
   }
 
   static void copy(const StoredTensor& stored, const at::Tensor& target) {
-    const at::ScalarType dtype = *tensor_dtype(stored.dtype);
-    const auto address = reinterpret_cast<std::uintptr_t>(stored.bytes.data());
-    at::Tensor source;
-    if (address % c10::elementSize(dtype) == 0) {
-      source = at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape, at::dtype(dtype));
-    } else {
-      source = at::empty(stored.shape, at::dtype(dtype));
-      std::memcpy(source.data_ptr(), stored.bytes.data(), stored.bytes.size());
-    }
-    target.copy_(source);
+    target.copy_(checkpoint::is_quantized(stored.dtype) ? expand(stored) : numbers_of(stored));
     stored.file->release(stored.bytes);
+  }
+
+  static at::Tensor numbers_of(const StoredTensor& stored) {
+    const at::ScalarType dtype = *tensor_dtype(stored.dtype);
+    if (reinterpret_cast<std::uintptr_t>(stored.bytes.data()) % c10::elementSize(dtype) == 0) {
+      return at::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape, at::dtype(dtype));
+    }
+    at::Tensor numbers = at::empty(stored.shape, at::dtype(dtype));
+    std::memcpy(numbers.data_ptr(), stored.bytes.data(), stored.bytes.size());
+    return numbers;
+  }
+
+  // Row by row, on all threads.
+  static at::Tensor expand(const StoredTensor& stored) {
+    at::Tensor numbers = at::empty(stored.shape, at::kFloat);
+    const std::int64_t row = stored.shape.back();
+    const std::int64_t rows = row == 0 ? 0 : numbers.numel() / row;
+    auto* out = numbers.data_ptr<float>();
+    at::parallel_for(0, rows, /*grain_size=*/64, [&](std::int64_t begin, std::int64_t end) {
+      checkpoint::dequantize(stored, begin * row, (end - begin) * row, out + begin * row);
+    });
+    return numbers;
   }
 
   const StoredTensor& require(const std::string& name, at::IntArrayRef shape) {
@@ -150,10 +273,23 @@ class Loader final {
     }
     if (!tensor_dtype(tensor->dtype)) {
       throw std::runtime_error(stored_.source().string() + ": tensor '" + name + "' has the number format " +
-                               tensor->dtype + "; known: F32, BF16, F16");
+                               tensor->dtype + "; known: F32, BF16, F16, and GGUF's quantised ones");
     }
     parameters_ += c10::multiply_integers(shape);
+    report_progress(tensor->bytes.size());
     return *tensor;
+  }
+
+  // A line now and then, for models that take long.
+  void report_progress(std::size_t bytes) {
+    constexpr std::chrono::seconds kInterval{2};
+    read_bytes_ += bytes;
+    const auto now = std::chrono::steady_clock::now();
+    if (log_ && now - reported_ >= kInterval) {
+      reported_ = now;
+      log_("loading the weights: " + std::to_string(100 * read_bytes_ / std::max<std::size_t>(1, stored_.bytes())) +
+           " % of " + std::to_string(stored_.bytes() >> 20U) + " MiB");
+    }
   }
 
   at::TensorOptions options() const { return at::TensorOptions().dtype(compute_.weights).device(compute_.device); }
@@ -161,69 +297,20 @@ class Loader final {
   const ModelConfig& config_;
   const StoredTensors& stored_;
   const Compute& compute_;
+  WeightNames names_;
+  std::string prefix_;
+  std::int64_t layer_ = 0;
   std::int64_t parameters_ = 0;
+  const std::function<void(const std::string&)>& log_;
+  std::size_t read_bytes_ = 0;
+  std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
 };
-
-void hash_config(const ModelConfig& config, Sha256* hash) {
-  const auto real = [&](const char* tag, double value) {
-    std::int64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    hash->update_field(tag, bits);
-  };
-  hash->update_field("architecture", config.architecture->name);
-  hash->update_field("hidden_size", config.hidden_size);
-  hash->update_field("intermediate_size", config.intermediate_size);
-  hash->update_field("layers", config.layers);
-  hash->update_field("heads", config.heads);
-  hash->update_field("kv_heads", config.kv_heads);
-  hash->update_field("head_dim", config.head_dim);
-  real("norm_eps", config.norm_eps);
-  hash->update_field("rope", static_cast<std::int64_t>(config.rope.kind));
-  real("rope_theta", config.rope.theta);
-  real("rope_factor", config.rope.factor);
-  real("rope_low_freq_factor", config.rope.low_freq_factor);
-  real("rope_high_freq_factor", config.rope.high_freq_factor);
-  hash->update_field("rope_original_max_positions", config.rope.original_max_positions);
-  hash->update_field("attention_bias", static_cast<std::int64_t>(config.attention_bias));
-  hash->update_field("mlp_bias", static_cast<std::int64_t>(config.mlp_bias));
-  hash->update_field("tied_embeddings", static_cast<std::int64_t>(config.tied_embeddings));
-}
 
 }  // namespace
 
-ModelWeights load_weights(const ModelConfig& config, const StoredTensors& stored, const Compute& compute) {
-  return Loader(config, stored, compute).load();
-}
-
-std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, const Compute& compute) {
-  // Raised when the same weights would give other KV.
-  constexpr std::int64_t kVersion = 1;
-  // Tensors are hashed in pieces, so that all threads have work.
-  constexpr std::size_t kPieceBytes = std::size_t{8} << 20U;
-
-  std::vector<std::span<const std::byte>> pieces;
-  for (const auto& [name, tensor] : stored.all()) {
-    for (std::size_t begin = 0; begin < tensor.bytes.size(); begin += kPieceBytes) {
-      pieces.push_back(tensor.bytes.subspan(begin, std::min(kPieceBytes, tensor.bytes.size() - begin)));
-    }
-  }
-  std::vector<Sha256::Digest> digests(pieces.size());
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      digests[i] = Sha256().update_field("piece", pieces[i]).digest();
-    }
-  });
-
-  Sha256 hash;
-  hash.update_field("version", kVersion);
-  hash_config(config, &hash);
-  hash.update_field("weights_dtype", dtype_name(compute.weights));
-  for (const auto& [name, tensor] : stored.all()) {
-    hash.update_field("tensor", name).update_field("dtype", tensor.dtype);
-    hash.update_field("shape", std::span<const std::int64_t>(tensor.shape));
-  }
-  hash.update_field("content", std::as_bytes(std::span(digests)));
-  return to_hex(hash.digest());
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute,
+                          const std::function<void(const std::string&)>& log) {
+  return Loader(config, stored, compute, log).load();
 }
 
 }  // namespace promptcached::model

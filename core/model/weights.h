@@ -4,41 +4,49 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/stored_tensors.h"
 #include "core/model/device.h"
+#include "core/model/elementwise.h"
 #include "core/model/linear.h"
 #include "core/model/model_config.h"
-#include "core/model/safetensors.h"
 
 namespace promptcached::model {
 
+// What a model has not is undefined.
 struct LayerWeights {
-  at::Tensor attention_norm;  // [hidden]
-  Linear qkv;                 // [(heads + 2 * kv_heads) * head_dim, hidden]
-  Linear attention_out;       // [hidden, heads * head_dim]
-  at::Tensor mlp_norm;        // [hidden]
-  Linear gate_up;             // [2 * intermediate, hidden]
-  Linear down;                // [hidden, intermediate]
+  Norm attention_norm;   // [hidden]
+  Linear qkv;            // [(heads + 2 * kv_heads) * head_dim, hidden]: all query heads, all key heads, all value heads
+  at::Tensor q_norm;     // [head_dim]
+  at::Tensor k_norm;     // [head_dim]
+  Linear attention_out;  // [hidden, heads * head_dim]
+  Norm post_attention_norm;  // [hidden]
+  Norm mlp_norm;             // [hidden]
+  Linear up;                 // [2 * intermediate (gate, up), hidden] if the MLP is gated, else [intermediate, hidden]
+  Linear down;               // [hidden, intermediate]
+  Norm post_mlp_norm;        // [hidden]
 };
 
 struct ModelWeights {
   at::Tensor embedding;  // [vocab, hidden]
+  at::Tensor positions;  // [position_offset + max_positions or more, hidden]
+  Norm embedding_norm;   // [hidden]
   std::vector<LayerWeights> layers;
-  at::Tensor final_norm;  // [hidden]
-  Linear head;            // [vocab, hidden]; the embedding itself when tied
+  Norm final_norm;  // [hidden]
+  Linear head;      // [vocab, hidden]; the embedding itself when tied
 
   std::int64_t parameters = 0;
   std::int64_t bytes = 0;
 };
 
-// Query, key and value weights are fused, and so are gate and up. What has the right number format already is used
-// where the file is mapped; everything else is copied once. Throws std::runtime_error naming the tensor that is missing
-// or whose shape or number format does not fit.
-ModelWeights load_weights(const ModelConfig& config, const StoredTensors& stored, const Compute& compute);
-
-// Hexadecimal SHA-256 of everything that decides what a token's KV is: config, all weights' content, number format.
-std::string fingerprint(const ModelConfig& config, const StoredTensors& stored, const Compute& compute);
+// Query, key and value weights become one, and so do gate and up, whatever the checkpoint's own layout. What has the
+// right layout and number format already is used where the file is mapped; everything else is copied once, quantised
+// numbers expanded. `log`, which may be empty, hears now and then how far it is. Throws std::runtime_error naming the
+// tensor that is missing or whose shape or number format does not fit.
+ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute,
+                          const std::function<void(const std::string&)>& log);
 
 }  // namespace promptcached::model

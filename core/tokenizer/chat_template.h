@@ -6,13 +6,13 @@
 // have built-in texts, as have Falcon and MPT; a config file may override any of them.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/checkpoint/model_files.h"
 
 namespace promptcached {
 
@@ -31,7 +31,7 @@ class ChatTemplate {
 
 // The template of a model directory (chat_template.jinja, else tokenizer_config.json); null when it has none.
 // Throws std::runtime_error naming the file when it cannot be read or compiled (start-up only).
-std::shared_ptr<const ChatTemplate> load_chat_template(const std::filesystem::path& model_directory);
+std::shared_ptr<const ChatTemplate> load_chat_template(const checkpoint::ModelFiles& files);
 
 struct RoleText {
   std::string open;
@@ -47,7 +47,7 @@ struct RoleTexts {
   // Set when the model's template has no such role (some have no system role): the reason, told when the tag is used.
   std::optional<std::string> system_unsupported;
   // What opens a user turn right after a closed system text, where that is not `user.open`: templates that put the
-  // system text inside the first user turn (Llama 2, Mistral) have opened the turn already.
+  // system text inside a user turn (Llama 2, Mistral, Gemma 3) have opened the turn already.
   std::optional<std::string> user_open_after_system{};
   // BOS as the template itself spells it in front of a conversation; empty if it writes none. A model whose tokenizer
   // puts none in front (Tokenizer::bos_id) still wants this one at position 0.
@@ -65,6 +65,6 @@ std::optional<RoleTexts> builtin_role_texts(const std::string& family);
 
 // What the server uses for a model directory: the template's own texts, else the built-in ones for the architecture in
 // config.json, else plain texts without control tokens. Throws std::runtime_error on a broken file (start-up only).
-RoleTexts load_role_texts(const std::filesystem::path& model_directory);
+RoleTexts load_role_texts(const checkpoint::ModelFiles& files);
 
 }  // namespace promptcached

@@ -44,14 +44,14 @@ Result<std::string> HfChatTemplate::render(const std::vector<ChatMessage>& messa
   return to_string(text);
 }
 
-std::shared_ptr<const ChatTemplate> load_chat_template(const std::filesystem::path& model_directory) {
-  const TokenizerConfig config = read_tokenizer_config(model_directory);
+std::shared_ptr<const ChatTemplate> load_chat_template(const checkpoint::ModelFiles& files) {
+  const TokenizerConfig config = read_tokenizer_config(files);
   if (!config.chat_template) {
     return nullptr;
   }
   auto chat_template = HfChatTemplate::create(*config.chat_template, config.special_tokens);
   if (!chat_template) {
-    throw std::runtime_error(model_directory.string() + ": " + chat_template.error().message);
+    throw std::runtime_error(files.path().string() + ": " + chat_template.error().message);
   }
   return std::move(chat_template).value();
 }

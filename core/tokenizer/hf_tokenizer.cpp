@@ -109,12 +109,12 @@ TokenId HfTokenizer::find_placeholder(const TokenizerConfig& config) const {
   return 0;
 }
 
-std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& model_directory) {
-  const std::filesystem::path file = model_directory / "tokenizer.json";
-  const TokenizerConfig config = read_tokenizer_config(model_directory);
-  auto tokenizer = HfTokenizer::create(read_text_file(file), config);
+std::shared_ptr<const Tokenizer> load_tokenizer(const checkpoint::ModelFiles& files) {
+  constexpr const char* kDocument = "tokenizer.json";
+  const TokenizerConfig config = read_tokenizer_config(files);
+  auto tokenizer = HfTokenizer::create(files.read(kDocument), config);
   if (!tokenizer) {
-    throw std::runtime_error(file.string() + ": " + tokenizer.error().message);
+    throw std::runtime_error(files.where(kDocument) + ": " + tokenizer.error().message);
   }
   return std::move(tokenizer).value();
 }

@@ -54,8 +54,23 @@ Result<std::vector<std::string>> gaps_of(const ChatTemplate& chat_template, cons
   return gaps;
 }
 
+// What two texts start with in common, without half a control token: "<|end|>" of "<|end|><|user|>" and
+// "<|end|><|endoftext|>" (a template may end a conversation with a token of its own, as Phi's do).
 std::string common_prefix(const std::string& a, const std::string& b) {
-  return {a.begin(), std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first};
+  std::string prefix(a.begin(), std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first);
+  if (prefix.size() == std::min(a.size(), b.size())) {
+    return prefix;
+  }
+  const std::size_t bracket = prefix.find_last_of("<[");
+  if (bracket != std::string::npos && prefix.find(prefix[bracket] == '<' ? '>' : ']', bracket) == std::string::npos) {
+    prefix.resize(bracket);
+  }
+  return prefix;
+}
+
+std::string common_leading_whitespace(const std::string& a, const std::string& b) {
+  const std::size_t end = std::min(a.find_first_not_of(" \n"), b.find_first_not_of(" \n"));
+  return end == std::string::npos ? std::string() : common_prefix(a.substr(0, end), b.substr(0, end));
 }
 
 std::string with_system_for_user(std::string text) {
@@ -124,16 +139,23 @@ Result<RoleTexts> split_turns(const Renderings& renderings) {
   return texts;
 }
 
-// Compares the first user turn's open, without BOS, with later ones'. It may have a default system text in front.
+// Settles where the answer ends and the next user turn opens, by the first user turn's open (without BOS).
 Status settle_user_open(const std::string& first_open, RoleTexts& texts) {
-  if (!first_open.empty() && texts.user.open.ends_with(first_open)) {
-    // What later turns have in front of it separates turns: it belongs to the answer before.
-    texts.assistant.close += texts.user.open.substr(0, texts.user.open.size() - first_open.size());
+  const std::string answer_to_user = texts.assistant.close + texts.user.open;
+  if (!first_open.empty() && answer_to_user.ends_with(first_open)) {
+    // What later turns have in front of it belongs to the answer before, be it a separator of turns.
+    texts.assistant.close = answer_to_user.substr(0, answer_to_user.size() - first_open.size());
     texts.user.open = first_open;
+    return {};
   }
   if (!first_open.ends_with(texts.user.open)) {
     return cannot_split("it opens the first user turn unlike later ones");
   }
+  // A default system text is in front. White space that sets every turn off from the one before (MPT) goes with that
+  // one: a conversation without a system text does not start with it.
+  const std::string separator = common_leading_whitespace(texts.user.open, texts.assistant.open);
+  texts.assistant.close += separator;
+  texts.user.open.erase(0, separator.size());
   return {};
 }
 
@@ -194,14 +216,15 @@ RoleTexts llama2_texts() {
 }
 
 // The family of built-in texts for a model without a usable template; empty if none is known.
-std::string builtin_family(const std::filesystem::path& model_directory) {
-  const std::filesystem::path file = model_directory / "config.json";
-  if (!std::filesystem::exists(file)) {
+std::string builtin_family(const checkpoint::ModelFiles& files) {
+  constexpr const char* kDocument = "config.json";
+  const std::optional<std::string> text = files.find(kDocument);
+  if (!text) {
     return {};
   }
-  const auto json = nlohmann::json::parse(read_text_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    throw std::runtime_error(file.string() + ": not a JSON object");
+    throw std::runtime_error(files.where(kDocument) + ": not a JSON object");
   }
   const std::string type = json.contains("model_type") && json["model_type"].is_string()
                                ? json["model_type"].get<std::string>()
@@ -258,17 +281,17 @@ std::optional<RoleTexts> builtin_role_texts(const std::string& family) {
   return texts;
 }
 
-RoleTexts load_role_texts(const std::filesystem::path& model_directory) {
+RoleTexts load_role_texts(const checkpoint::ModelFiles& files) {
   std::string reason = "the model has no chat template";
-  if (const auto chat_template = load_chat_template(model_directory)) {
-    const std::string bos = read_tokenizer_config(model_directory).special_token("bos_token");
+  if (const auto chat_template = load_chat_template(files)) {
+    const std::string bos = read_tokenizer_config(files).special_token("bos_token");
     auto texts = split_role_texts(*chat_template, bos);
     if (texts) {
       return *std::move(texts);
     }
     reason = texts.error().message;
   }
-  if (auto texts = builtin_role_texts(builtin_family(model_directory))) {
+  if (auto texts = builtin_role_texts(builtin_family(files))) {
     return *std::move(texts);
   }
   RoleTexts texts = plain_texts();

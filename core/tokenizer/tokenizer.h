@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/checkpoint/model_files.h"
 #include "core/tokenizer/utf8_assembler.h"
 
 namespace promptcached {
@@ -65,7 +65,7 @@ class Tokenizer {
 
 // Reads `tokenizer.json` and, where there, `tokenizer_config.json` of a Hugging Face directory.
 // Throws std::runtime_error naming the file when it is missing or unreadable (start-up only).
-std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& model_directory);
+std::shared_ptr<const Tokenizer> load_tokenizer(const checkpoint::ModelFiles& files);
 
 // Turns a stream of generated ids into text deltas. Never splits a character, never loses or doubles a space: the
 // joined deltas equal decode(context + ids) minus decode(context). One per sequence, not thread-safe.

@@ -1,23 +1,23 @@
 #include "core/tokenizer/tokenizer_config.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace promptcached {
 namespace {
 
 using Json = nlohmann::json;
 
-// A JSON object; empty if the file is not there.
-Json read_json_object(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) {
+// A JSON object; empty if the document is not there.
+Json read_json_object(const checkpoint::ModelFiles& files, const std::string& document) {
+  const std::optional<std::string> text = files.find(document);
+  if (!text) {
     return Json::object();
   }
-  Json json = Json::parse(read_text_file(path), nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    throw std::runtime_error(path.string() + ": not a JSON object");
+    throw std::runtime_error(files.where(document) + ": not a JSON object");
   }
   return json;
 }
@@ -60,34 +60,21 @@ std::string TokenizerConfig::special_token(const std::string& name) const {
   return found == special_tokens.end() ? std::string() : found->second;
 }
 
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_directory) {
+TokenizerConfig read_tokenizer_config(const checkpoint::ModelFiles& files) {
   TokenizerConfig config;
-  const Json json = read_json_object(model_directory / "tokenizer_config.json");
+  const Json json = read_json_object(files, "tokenizer_config.json");
   add_special_tokens(json, config.special_tokens);
-  add_special_tokens(read_json_object(model_directory / "special_tokens_map.json"), config.special_tokens);
+  add_special_tokens(read_json_object(files, "special_tokens_map.json"), config.special_tokens);
   if (const auto found = json.find("add_bos_token"); found != json.end() && found->is_boolean()) {
     config.add_bos_token = found->get<bool>();
   }
   if (const auto found = json.find("chat_template"); found != json.end()) {
     config.chat_template = default_template(*found);
   }
-  const std::filesystem::path template_file = model_directory / "chat_template.jinja";
-  if (std::filesystem::exists(template_file)) {
-    config.chat_template = read_text_file(template_file);
+  if (std::optional<std::string> chat_template = files.find("chat_template.jinja")) {
+    config.chat_template = *std::move(chat_template);
   }
   return config;
-}
-
-std::string read_text_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) {
-    text << file.rdbuf();
-  }
-  if (!file || file.bad()) {
-    throw std::runtime_error(path.string() + ": cannot be read");
-  }
-  return std::move(text).str();
 }
 
 }  // namespace promptcached

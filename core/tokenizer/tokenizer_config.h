@@ -1,10 +1,11 @@
 // TokenizerConfig: what a Hugging Face directory says about its tokenizer beside tokenizer.json.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+
+#include "core/checkpoint/model_files.h"
 
 namespace promptcached {
 
@@ -20,9 +21,6 @@ struct TokenizerConfig {
 
 // Reads tokenizer_config.json, special_tokens_map.json (for names the first leaves out) and chat_template.jinja (which
 // wins over the first's), as far as they are there. Throws std::runtime_error naming the file that is broken.
-TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_directory);
-
-// The whole of a file. Throws std::runtime_error naming it when it is missing or unreadable.
-std::string read_text_file(const std::filesystem::path& path);
+TokenizerConfig read_tokenizer_config(const checkpoint::ModelFiles& files);
 
 }  // namespace promptcached

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from conftest import MODEL
 from sse import joined_text, last, start, stream, tokens
 
 SCHEMA = """<schema name="gen">
@@ -167,6 +168,46 @@ def test_logprobs(gen):
     events = stream(gen.client, PROMPT, temperature=0, max_tokens=6)
     assert [event.data["logprob"] for event in tokens(events)] == pytest.approx([token["logprob"] for token in answer["tokens"]], abs=0.01)
     assert "top_logprobs" not in tokens(events)[0].data
+
+
+@pytest.fixture
+def model_with_end_tokens(tmp_path):
+    """Makes a copy of the model, of links but for generation_config.json, that ends at these tokens."""
+
+    def make(end_tokens):
+        copy = tmp_path / "more-end-tokens"
+        copy.mkdir()
+        for file in MODEL.iterdir():
+            if file.name != "generation_config.json":
+                (copy / file.name).symlink_to(file.resolve())
+        (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": end_tokens}))
+        return copy
+
+    return make
+
+
+def test_every_end_token_of_generation_config_ends_an_answer(gen, start_server, model_with_end_tokens):
+    other_prompt = "<prompt schema='gen'><user>Hello!</user></prompt>"
+    fields = {"temperature": 0, "max_tokens": 30}
+    events = stream(gen.client, PROMPT, **fields)
+    other_events = stream(gen.client, other_prompt, **fields)
+    assert last(events)["finish_reason"] == last(other_events)["finish_reason"] == "stop"
+    ids, other_ids = ([event.data["token_id"] for event in tokens(answer)] for answer in (events, other_events))
+    second = next(token for token in ids[1:] if token not in other_ids)  # of this answer, and not of the other
+    count = ids.index(second)
+    config = json.loads((MODEL / "config.json").read_text())
+
+    server = start_server(model=model_with_end_tokens([config["eos_token_id"], second]))
+    server.register(SCHEMA)
+    shorter = stream(server.client, PROMPT, **fields)
+    assert [event.data["token_id"] for event in tokens(shorter)] == ids[:count]
+    assert last(shorter)["finish_reason"] == "stop"
+    assert last(shorter)["usage"]["completion_tokens"] == count
+    # The first one still ends answers, and ignore_eos is of both.
+    assert joined_text(stream(server.client, other_prompt, **fields)) == joined_text(other_events)
+    ignored = stream(server.client, PROMPT, ignore_eos=True, **fields)
+    assert [event.data["token_id"] for event in tokens(ignored)][: len(ids)] == ids
+    assert last(ignored)["usage"]["completion_tokens"] == 30
 
 
 def test_logit_bias(gen):

@@ -13,7 +13,7 @@
 namespace promptcached::parity {
 namespace {
 
-std::filesystem::path model_directory() {
+std::filesystem::path default_model_directory() {
   const char* given = std::getenv("PROMPTCACHED_TEST_MODEL");
   return given != nullptr ? given : PROMPTCACHED_SOURCE_DIR "/models/smollm2-135m-instruct";
 }
@@ -23,10 +23,14 @@ std::string device() {
   return given != nullptr ? given : "cpu";
 }
 
-// Loaded once: it holds half a gigabyte.
-const DirectPass& direct_pass() {
-  static const DirectPass pass(model_directory());
-  return pass;
+// Loaded once a model: the default one's holds half a gigabyte.
+const DirectPass& direct_pass(const std::filesystem::path& model) {
+  static std::map<std::filesystem::path, std::unique_ptr<DirectPass>> passes;
+  std::unique_ptr<DirectPass>& pass = passes[model];
+  if (pass == nullptr) {
+    pass = std::make_unique<DirectPass>(model);
+  }
+  return *pass;
 }
 
 // Lists every token that a plan's answer depends on, and who sees whom, from core/pml/schema.h's definitions.
@@ -156,17 +160,18 @@ class ParityFixture::RecordingLm final : public model::CausalLm {
 };
 
 ParityFixture::ParityFixture(const Options& options)
-    : metrics_({{"test", "default", device(), "fp32", options.kv_dtype}, {"generate"}}) {
+    : metrics_({{"test", "default", device(), "fp32", options.kv_dtype}, {"generate"}}),
+      model_(options.model.empty() ? default_model_directory() : options.model) {
   model::LoadOptions load;
-  load.directory = model_directory();
+  load.path = model_;
   load.device = device();
   load.weights = "fp32";
   load.kv_dtype = options.kv_dtype;
   auto recorder = std::make_unique<RecordingLm>(model::load_model(load));
   recorder_ = recorder.get();
   pml::ModelText text;
-  text.tokenizer = load_tokenizer(model_directory());
-  text.roles = load_role_texts(model_directory());
+  text.tokenizer = options.tokenizer != nullptr ? options.tokenizer : load_tokenizer(model_);
+  text.roles = load_role_texts(model_);
   text.max_positions = recorder->info().max_positions;
   engine::EngineOptions engine_options;
   engine_options.kv_device_bytes = options.kv_bytes;
@@ -277,8 +282,9 @@ std::vector<std::vector<float>> ParityFixture::direct(const engine::GenerateRequ
                                                       const std::vector<TokenId>& generated) {
   DirectPlan plan(*made.version->schema);
   plan.add_prompt(made.plan, generated);
-  const std::vector<float> flat = direct_pass().logits(plan.finish());
-  const std::size_t vocab = static_cast<std::size_t>(direct_pass().vocab_size());
+  const DirectPass& pass = direct_pass(model_);
+  const std::vector<float> flat = pass.logits(plan.finish());
+  const auto vocab = static_cast<std::size_t>(pass.vocab_size());
   std::vector<std::vector<float>> rows;
   for (std::size_t i = 0; i < generated.size(); ++i) {
     const auto begin = flat.begin() + static_cast<std::ptrdiff_t>(i * vocab);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct Outcome {
 class ParityFixture {
  public:
   struct Options {
+    std::filesystem::path model;                 // empty: the default one, or PROMPTCACHED_TEST_MODEL
+    std::shared_ptr<const Tokenizer> tokenizer;  // null: the model's own
     std::string kv_dtype = "fp32";
     std::size_t kv_bytes = std::size_t{1} << 30;
     std::int32_t max_batch_tokens = 512;
@@ -52,6 +55,7 @@ class ParityFixture {
  private:
   class RecordingLm;
   Metrics metrics_;
+  std::filesystem::path model_;
   RecordingLm* recorder_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
 };

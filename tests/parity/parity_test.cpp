@@ -5,48 +5,10 @@
 #include <vector>
 
 #include "tests/parity/parity_fixture.h"
+#include "tests/parity/travel.h"
 
 namespace promptcached::parity {
 namespace {
-
-// Everything PML has, in real text: root text and roles, parameters, nesting, unions with a default member, a module
-// that is never cached, a scaffold.
-std::string travel(const std::string& mode) {
-  return R"(<schema name="travel" attention=")" + mode + R"(">
-  <system>You are a careful travel planner who answers in two short sentences.</system>
-  <user>
-    <module name="trip-plan">
-      Plan a trip of <param name="duration" len="5"/> days for <param name="who" len="4" scaffold="two old friends"/>,
-      starting at the airport. The budget is modest, breakfast is included, and museums are closed on Mondays.
-      <module name="pace">Keep the pace slow: no more than two sights a day, and a nap after lunch.</module>
-      Mention the weather once.
-    </module>
-    The destination is described below.
-    <union scaffold="maui">
-      <module name="miami">Miami: beaches, art deco hotels along Ocean Drive, and heat.</module>
-      <module name="maui">Maui: volcanoes, surf, sudden rain on the windward side, and a road of six hundred bends.
-        <module name="hana">The road to Hana closes after landslides.</module>
-      </module>
-    </union>
-    <module name="visa" cache="false">A visa is not needed for stays shorter than ninety days.</module>
-    <module name="food">The guest does not eat fish, but likes noodles, papaya and very dark chocolate.</module>
-    <scaffold modules="miami food"/>
-</schema>)";
-}
-
-std::vector<std::string> prompts() {
-  const auto prompt = [](const std::string& body) { return "<prompt schema=\"travel\">" + body + "</prompt>"; };
-  return {
-      prompt("What should I pack?</user>"),                                                         // root text alone
-      prompt("<trip-plan duration=\"three\" who=\"my aunt\"/><maui/>Where should I swim?</user>"),  // short arguments
-      prompt("<trip-plan/><miami/>Name one hotel.</user>"),                                         // missing arguments
-      prompt("<trip-plan duration=\"one two three four five\"/>How long?</user>"),                  // an exact fit
-      prompt("<food/><maui><hana/></maui><trip-plan><pace/></trip-plan>What is for lunch?</user>"),  // any order
-      prompt("<miami/><food/>Where is dinner?</user>"),                                              // the scaffold
-      prompt("<miami/>Also:<visa/><food/>Do we need papers?</user>"),  // text in a hole between imports; uncached
-      prompt("<trip-plan/><food/>"),                                   // no new text at all
-  };
-}
 
 constexpr std::int32_t kTokens = 8;
 constexpr float kTolerance = 2e-3F;

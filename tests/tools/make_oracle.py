@@ -10,8 +10,10 @@ Sections:
     check       the converted default model equals transformers' own load of the GGUF (needs --gguf; writes nothing)
     model       smollm2-135m-instruct.safetensors: logits and greedy continuations of the default model
     tiny        tiny-*/: random models of a few hundred kB, one per thing a config.json can say, with full logits
+    families    family-*/: tiny random models of every architecture (oracle_families.py), with full logits
     tokenizer   tokenizer_corpus.json, metaspace-tokenizer/ and llama2-tokenizer/ with their own corpora
     chat        chat_templates.json: rendered conversations
+    chat_families   chat_families.json: the same for templates in the manner of every supported family (oracle_chat_families.py)
 
 All forward passes run in float32 with the eager attention and an explicit additive mask. The mask is explicit even where it is
 the plain causal one: without it, transformers takes a jump in position_ids for the start of another, packed sequence.
@@ -38,6 +40,8 @@ from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import oracle_corpus as corpus
+from oracle_chat_families import write_chat_families
+from oracle_families import write_families
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = 64
@@ -418,7 +422,7 @@ def write_chat(model_dir: Path, out: Path) -> None:
 
 
 def main() -> None:
-    sections = ("check", "model", "tiny", "tokenizer", "chat")
+    sections = ("check", "model", "tiny", "families", "tokenizer", "chat", "chat_families")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "smollm2-135m-instruct", help="the converted default model")
     parser.add_argument("--gguf", type=Path, help="the GGUF it was made from, for the check")
@@ -436,10 +440,14 @@ def main() -> None:
         write_model(options.model, options.out)
     if "tiny" in options.only:
         write_tiny(options.out)
+    if "families" in options.only:
+        write_families(options.out, causal, say)
     if "tokenizer" in options.only:
         write_tokenizers(options.model, options.out)
     if "chat" in options.only:
         write_chat(options.model, options.out)
+    if "chat_families" in options.only:
+        write_chat_families(options.out, say)
     for path in options.out.rglob("*.*"):
         if path.is_file():
             path.chmod(0o644)

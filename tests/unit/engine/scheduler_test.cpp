@@ -227,6 +227,21 @@ TEST_CASE("end tokens, lengths and stop strings end a stream as the API says") {
     on.ignore_eos = true;
     CHECK(fixture.run(std::move(on)).tokens.size() == 12);
   }
+  SECTION("every end token of several ends a stream") {
+    const TokenId first_met = free_run[3];
+    REQUIRE(std::count(free_run.begin(), free_run.begin() + 3, first_met) == 0);
+    const TokenId unmet = 0;
+    REQUIRE(std::count(free_run.begin(), free_run.end(), unmet) == 0);
+    for (const std::vector<TokenId>& end_tokens :
+         {std::vector<TokenId>{unmet, first_met}, {first_met, unmet}, {unmet, free_run[5], first_met}}) {
+      EngineFixture fixture(EngineFixture::default_options(), end_tokens);
+      fixture.add_schema(kSchema);
+      const Answer answer = fixture.run(fixture.request("<prompt schema=\"s\"><m/>w1</prompt>", 12));
+      CHECK(answer.done->finish_reason == FinishReason::kStop);
+      CHECK(answer.ids() == std::vector<TokenId>(free_run.begin(), free_run.begin() + 3));
+      CHECK(answer.done->usage.completion_tokens == 3);
+    }
+  }
   SECTION("a stop string is never shown") {
     const std::string text = by_length.text();
     REQUIRE(text.size() > 8);

@@ -57,7 +57,7 @@ std::unique_ptr<CausalLm> load_for_timing(const std::string& kv_dtype) {
     return nullptr;
   }
   LoadOptions options;
-  options.directory = directory;
+  options.path = directory;
   options.kv_dtype = kv_dtype;
   const char* threads = std::getenv("PROMPTCACHED_BENCH_THREADS");
   options.threads = threads == nullptr ? 0 : std::stoi(threads);

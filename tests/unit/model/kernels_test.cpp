@@ -1,6 +1,7 @@
 // Loops written for the CPU against the same in plain ATen operations, and rope's angles against its definition.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
@@ -26,6 +27,9 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
 AttentionSum random_sum(std::int64_t kv_heads, std::int64_t rows, std::int64_t group, std::int64_t head_dim) {
   return {at::randn({kv_heads, rows, group, head_dim}), at::randn({kv_heads, rows, group})};
 }
+
+// New states of which only the queries matter.
+NewStates queries(at::Tensor q) { return {std::move(q), {}, {}, {}}; }
 
 AttentionSum copy_of(const AttentionSum& sum) { return {sum.out.clone(), sum.lse.clone()}; }
 
@@ -54,7 +58,7 @@ TEST_CASE("CPU attention adds reads as the generic one does", "[model][kernels]"
       for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
         INFO(kv_heads << " x " << group << " heads of " << head_dim << ", " << tokens << " tokens, "
                       << c10::toString(dtype));
-        const at::Tensor q = at::randn({kv_heads, 7, group, head_dim});
+        const NewStates states = queries(at::randn({kv_heads, 7, group, head_dim}));
         // A read is a stretch of a longer array.
         const at::Tensor kv = at::randn({2, kv_heads, tokens + 9, head_dim}).to(dtype).narrow(2, 4, tokens);
         for (const auto& rows : row_sets) {
@@ -62,8 +66,8 @@ TEST_CASE("CPU attention adds reads as the generic one does", "[model][kernels]"
           AttentionSum b = copy_of(a);
           const RowList list = list_of(rows);
           const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-          fast->add(q, reads, &a);
-          generic->add(q, reads, &b);
+          fast->add(states, reads, {}, &a);
+          generic->add(states, reads, {}, &b);
           check_equal(a, b);
         }
       }
@@ -74,7 +78,7 @@ TEST_CASE("CPU attention adds reads as the generic one does", "[model][kernels]"
 TEST_CASE("CPU attention reads many rows as the generic one does", "[model][kernels]") {
   const auto fast = make_cpu_attention();
   const auto generic = make_generic_attention();
-  const at::Tensor q = at::randn({3, 300, 3, 64});
+  const NewStates states = queries(at::randn({3, 300, 3, 64}));
   const at::Tensor kv = at::randn({2, 3, 777, 64});
   AttentionSum a = random_sum(3, 300, 3, 64);
   AttentionSum b = copy_of(a);
@@ -84,15 +88,15 @@ TEST_CASE("CPU attention reads many rows as the generic one does", "[model][kern
   }
   const RowList list = list_of(rows);
   const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-  fast->add(q, reads, &a);
-  generic->add(q, reads, &b);
+  fast->add(states, reads, {}, &a);
+  generic->add(states, reads, {}, &b);
   check_equal(a, b);
 }
 
 TEST_CASE("CPU attention adds a batch's reads together", "[model][kernels]") {
   const auto fast = make_cpu_attention();
   const auto generic = make_generic_attention();
-  const at::Tensor q = at::randn({3, 40, 3, 64});
+  const NewStates states = queries(at::randn({3, 40, 3, 64}));
   // Few and many queries, rows in common, long and short runs of keys.
   std::vector<RowList> lists = {list_of({0}), list_of({0, 1}), list_of({3, 39}), list_of({0})};
   std::vector<std::int32_t> most;
@@ -107,8 +111,8 @@ TEST_CASE("CPU attention adds a batch's reads together", "[model][kernels]") {
   }
   AttentionSum a = random_sum(3, 40, 3, 64);
   AttentionSum b = copy_of(a);
-  fast->add(q, reads, &a);
-  generic->add(q, reads, &b);
+  fast->add(states, reads, {}, &a);
+  generic->add(states, reads, {}, &b);
   check_equal(a, b);
 }
 
@@ -139,16 +143,16 @@ TEST_CASE("CPU attention begins sums as the generic one does", "[model][kernels]
   const auto generic = make_generic_attention();
   for (const auto& [kv_heads, group, head_dim] : {std::tuple(3, 3, 64), std::tuple(1, 4, 8), std::tuple(4, 1, 20)}) {
     const at::Tensor kv = at::randn({2, kv_heads, 90, head_dim});
-    const NewStates states{at::randn({kv_heads, 90, group, head_dim}), kv.select(0, 0), kv.select(0, 1)};
+    const NewStates states{at::randn({kv_heads, 90, group, head_dim}), kv.select(0, 0), kv.select(0, 1), {}};
     for (const RowRange rows : {RowRange{0, 90}, RowRange{0, 1}, RowRange{13, 77}}) {
       INFO(kv_heads << " x " << group << " heads of " << head_dim << ", rows " << rows.begin << " to " << rows.end);
       AttentionSum a = random_sum(kv_heads, 90, group, head_dim);
       AttentionSum b = copy_of(a);
-      fast->begin_causal(states, rows, &a);
-      generic->begin_causal(states, rows, &b);
+      fast->begin_causal(states, rows, {}, &a);
+      generic->begin_causal(states, rows, {}, &b);
       check_equal(a, b);
-      fast->begin_self(states, rows, &a);
-      generic->begin_self(states, rows, &b);
+      fast->begin_self(states, rows, {}, &a);
+      generic->begin_self(states, rows, {}, &b);
       check_equal(a, b);
     }
   }
@@ -157,14 +161,14 @@ TEST_CASE("CPU attention begins sums as the generic one does", "[model][kernels]
 TEST_CASE("Far scores neither overflow nor vanish", "[model][kernels]") {
   const auto fast = make_cpu_attention();
   const auto generic = make_generic_attention();
-  const at::Tensor q = at::randn({2, 3, 2, 16}) * 20;
+  const NewStates states = queries(at::randn({2, 3, 2, 16}) * 20);
   const at::Tensor kv = at::randn({2, 2, 200, 16}) * 20;
   AttentionSum a = random_sum(2, 3, 2, 16);
   AttentionSum b = copy_of(a);
   for (const RowList& list : {list_of({0, 1, 2}), list_of({1})}) {
     const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-    fast->add(q, reads, &a);
-    generic->add(q, reads, &b);
+    fast->add(states, reads, {}, &a);
+    generic->add(states, reads, {}, &b);
   }
   CHECK(a.out.isfinite().all().item<bool>());
   CHECK(largest_difference(a.out, b.out) < 5e-2);
@@ -180,17 +184,25 @@ TEST_CASE("CPU loops equal their generic versions", "[model][kernels]") {
       const at::Tensor weight = at::randn({hidden});
       CHECK(largest_difference(rms_norm(x, weight, 1e-5), rms_norm_generic(x, weight, 1e-5)) < 1e-5);
 
-      std::vector<std::int32_t> positions(static_cast<std::size_t>(rows));
-      for (std::size_t i = 0; i < positions.size(); ++i) {
-        positions[i] = static_cast<std::int32_t>(i * 13);
-      }
-      const RopeAngles angles = Rope(RopeConfig{}, head_dim, at::kCPU).angles(positions);
+      const at::Tensor positions = at::arange(rows, at::kFloat) * 13;
       const HeadShape shape{kv_heads, group, head_dim};
-      const at::Tensor qkv = at::randn({rows, (group + 2) * kv_heads * head_dim});
-      const Heads fast = split_and_rotate(qkv, angles, shape);
-      const Heads generic = split_and_rotate_generic(qkv, angles, shape);
-      CHECK(largest_difference(fast.q, generic.q) < 1e-5);
-      CHECK(largest_difference(fast.kv, generic.kv) < 1e-5);
+      for (const int rotated : {head_dim, head_dim / 4 * 2, 0}) {
+        for (const bool has_norms : {false, true}) {
+          INFO(rotated << " dimensions rotated, norms " << has_norms);
+          const HeadSteps steps{.q_norm = has_norms ? at::randn({head_dim}) : at::Tensor(),
+                                .k_norm = has_norms ? at::randn({head_dim}) : at::Tensor(),
+                                .norm_eps = 1e-6,
+                                .rotated_dims = rotated,
+                                .query_factor = has_norms ? 1.7 : 1.0};
+          const RopeAngles angles =
+              rotated == 0 ? RopeAngles{} : Rope(RopeConfig{}, rotated, 0, at::kCPU).angles(positions);
+          const at::Tensor qkv = at::randn({rows, (group + 2) * kv_heads * head_dim});
+          const Heads generic = split_heads_generic(qkv.clone(), angles, shape, steps);
+          const Heads fast = split_heads(qkv.clone(), angles, shape, steps);
+          CHECK(largest_difference(fast.q, generic.q) < 1e-5);
+          CHECK(largest_difference(fast.kv, generic.kv) < 1e-5);
+        }
+      }
     }
   }
 }
@@ -199,7 +211,7 @@ TEST_CASE("Rope turns far positions as defined", "[model][kernels]") {
   RopeConfig config;
   config.theta = 100000.0;
   const std::vector<std::int32_t> positions = {0, 1, 8191};
-  const RopeAngles angles = Rope(config, 64, at::kCPU).angles(positions);
+  const RopeAngles angles = Rope(config, 64, 0, at::kCPU).angles(at::tensor(positions, at::kLong).to(at::kFloat));
   for (std::int64_t row = 0; row < 3; ++row) {
     for (std::int64_t i = 0; i < 32; ++i) {
       const double angle =

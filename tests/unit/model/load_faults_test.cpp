@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "core/model/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 #include "tests/catch.h"
 #include "tests/unit/model/model_fixture.h"
 
 namespace promptcached::model {
 namespace {
+
+using namespace checkpoint;  // NOLINT(google-build-using-namespace)
 
 using Json = nlohmann::json;
 
@@ -57,7 +59,7 @@ void rewrite(const std::filesystem::path& file, const std::function<void(Json&, 
 std::string file_refusal(const std::string& header, const std::string& data, std::uint64_t claimed = 0) {
   const TemporaryDirectory directory;
   write_safetensors(directory.path() / "model.safetensors", header, data, claimed);
-  const std::string message = message_of([&] { StoredTensors::open(directory.path()); });
+  const std::string message = message_of([&] { read_safetensors(directory.path()); });
   CHECK(contains(message, "model.safetensors"));
   return message;
 }
@@ -223,11 +225,13 @@ TEST_CASE("S28: rope in all its spellings", "[model][load]") {
     });
   };
   CHECK(contains(refusal({{"type", "foo"}, {"factor", 2.0}}), "'foo'"));
-  CHECK(contains(refusal({{"rope_type", "yarn"}, {"factor", 2.0}}), "'yarn'"));
+  CHECK(contains(refusal({{"rope_type", "longrope"}, {"factor", 2.0}}), "'short_factor' is missing"));
+  CHECK(contains(refusal({{"rope_type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}),
+                 "needs 4 numbers in short_factor"));
   CHECK(contains(refusal({{"rope_type", "linear"}}), "'factor' is missing"));
   CHECK(contains(refusal({{"rope_type", "llama3"}, {"factor", 8.0}}), "'low_freq_factor' is missing"));
   CHECK(contains(refusal("linear"), "'rope_scaling'"));
-  CHECK(contains(refusal({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), "'partial_rotary_factor'"));
+  CHECK(contains(refusal({{"rope_type", "default"}, {"partial_rotary_factor", 0.2}}), "'partial_rotary_factor'"));
 }
 
 TEST_CASE("S28: missing fields get transformers' defaults, unknown names stop the start", "[model][load]") {
@@ -247,8 +251,11 @@ TEST_CASE("S28: missing fields get transformers' defaults, unknown names stop th
   const auto refusal = [](const std::function<void(Json&)>& edit) { return config_refusal("tiny-gqa", edit); };
   CHECK(contains(refusal([](Json& c) { c["architectures"] = {"FooForCausalLM"}; }), "'FooForCausalLM'"));
   CHECK(contains(refusal([](Json& c) { c.erase("architectures"); }), "'architectures'"));
-  CHECK(contains(refusal([](Json& c) { c["hidden_act"] = "gelu"; }), "'gelu'"));
-  CHECK(contains(refusal([](Json& c) { c["quantization_config"] = {{"bits", 4}}; }), "'quantization_config'"));
+  CHECK(contains(refusal([](Json& c) { c["hidden_act"] = "mish"; }), "'mish'"));
+  for (const char* method : {"gptq", "awq"}) {
+    CHECK(contains(refusal([&](Json& c) { c["quantization_config"] = {{"bits", 4}, {"quant_method", method}}; }),
+                   "'" + std::string(method) + "'"));
+  }
   CHECK(contains(refusal([](Json& c) { c.erase("hidden_size"); }), "'hidden_size' is missing"));
   CHECK(contains(refusal([](Json& c) { c["hidden_size"] = "big"; }), "'hidden_size'"));
   CHECK(contains(refusal([](Json& c) { c["num_hidden_layers"] = -1; }), "'num_hidden_layers'"));
@@ -259,18 +266,16 @@ TEST_CASE("S28: missing fields get transformers' defaults, unknown names stop th
   CHECK(contains(refusal([](Json& c) { c["num_hidden_layers"] = 3; }), "model.layers.2."));
 }
 
-TEST_CASE("Mistral is a Llama without a sliding window", "[model][load]") {
+TEST_CASE("Mistral without a sliding window is a Llama", "[model][load]") {
+  const auto with_window = [](const Json& window) {
+    return logits_with("tiny-gqa", [&](Json& config) {
+      config["architectures"] = {"MistralForCausalLM"};
+      config["sliding_window"] = window;
+    });
+  };
   const std::vector<float> plain = logits_with("tiny-gqa", {});
-  CHECK(logits_with("tiny-gqa", [](Json& config) {
-          config["architectures"] = {"MistralForCausalLM"};
-          config["sliding_window"] = nullptr;
-        }) == plain);
-  const std::string message = config_refusal("tiny-gqa", [](Json& config) {
-    config["architectures"] = {"MistralForCausalLM"};
-    config["sliding_window"] = 64;
-  });
-  CHECK(contains(message, "'sliding_window'"));
-  CHECK(contains(message, "--max-model-len 64"));
+  CHECK(with_window(nullptr) == plain);
+  CHECK(with_window(5) != plain);
 }
 
 TEST_CASE("Model information comes from the directory", "[model][load]") {
@@ -295,13 +300,17 @@ TEST_CASE("Model information comes from the directory", "[model][load]") {
 
   std::ofstream(directory.path() / "generation_config.json") << R"({"eos_token_id": 9})";
   CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{9});
+  std::ofstream(directory.path() / "generation_config.json") << R"({"eos_token_id": [9, 4, 11]})";
+  CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{9, 4, 11});
+  std::ofstream(directory.path() / "generation_config.json") << R"({"temperature": 0.6})";
+  CHECK(load(directory.path())->info().end_tokens == std::vector<std::int32_t>{2, 7});
 
   // One bit of one weight.
   rewrite(directory.path() / "model.safetensors", [](Json&, std::string& data) { data[data.size() / 2] ^= 1; });
   CHECK(load(directory.path())->info().fingerprint != fingerprint);
 
   LoadOptions options;
-  options.directory = directory.path();
+  options.path = directory.path();
   options.device = "cpu";
   options.max_model_len = 100;
   CHECK(load_model(options)->info().max_positions == 100);

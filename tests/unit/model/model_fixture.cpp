@@ -12,11 +12,13 @@
 #include <numeric>
 #include <random>
 
-#include "core/model/safetensors.h"
+#include "core/checkpoint/safetensors.h"
 #include "tests/catch.h"
 
 namespace promptcached::model {
 namespace {
+
+using namespace checkpoint;  // NOLINT(google-build-using-namespace)
 
 template <typename Target, typename Stored>
 std::vector<Target> convert(const StoredTensor& tensor) {
@@ -43,7 +45,7 @@ std::vector<std::string> tiny_models() {
 }
 
 OracleCase read_oracle(const std::filesystem::path& file, const std::string& name) {
-  const StoredTensors stored = StoredTensors::open_file(file);
+  const StoredTensors stored = read_safetensors_file(file);
   const auto find = [&](const char* field) { return stored.find(name + "." + field); };
   OracleCase result;
   result.tokens = convert<std::int32_t, std::int64_t>(*find("token_ids"));
@@ -101,7 +103,7 @@ const std::vector<std::string>& devices() {
 std::unique_ptr<CausalLm> load(const std::filesystem::path& directory, const std::string& kv_dtype,
                                const std::string& device, const std::string& weights) {
   LoadOptions options;
-  options.directory = directory;
+  options.path = directory;
   options.kv_dtype = kv_dtype;
   options.device = device;
   options.weights = weights;
@@ -149,12 +151,29 @@ Block::Block(CausalLm& model, std::int32_t tokens)
     : model_(model),
       bytes_(std::size_t{2} * model.info().layers * model.info().kv_heads * model.info().head_dim *
              model.info().kv_element_bytes * tokens),
-      array_{model.allocate_kv(bytes_), tokens} {
+      array_{model.allocate_kv(bytes_), tokens},
+      positions_(static_cast<std::size_t>(tokens), 0) {
   REQUIRE(array_.data != nullptr);
   model_.poison_kv(array_.data, bytes_);
 }
 
 Block::~Block() { model_.deallocate_kv(array_.data, bytes_); }
+
+void Block::place(std::int32_t offset, std::span<const std::int32_t> positions) const {
+  const auto room = static_cast<std::ptrdiff_t>(positions_.size()) - offset;
+  std::copy_n(positions.begin(), std::min<std::ptrdiff_t>(room, std::ssize(positions)), positions_.begin() + offset);
+}
+
+std::vector<PositionRun> Block::runs(std::int32_t offset, std::int32_t count) const {
+  std::vector<PositionRun> runs;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const std::int32_t position = positions_.at(static_cast<std::size_t>(offset + i));
+    if (runs.empty() || position != runs.back().position + (i - runs.back().offset)) {
+      runs.push_back({i, position});
+    }
+  }
+  return runs;
+}
 
 RowRange BatchBuilder::group(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& positions) {
   const RowRange rows{batch_.rows(), batch_.rows() + static_cast<std::int32_t>(tokens.size())};
@@ -165,11 +184,14 @@ RowRange BatchBuilder::group(const std::vector<std::int32_t>& tokens, const std:
 }
 
 void BatchBuilder::read(const Block& block, std::int32_t offset, std::int32_t count, std::vector<RowRange> rows) {
-  batch_.reads.push_back({block.array(), offset, count, std::move(rows)});
+  batch_.reads.push_back({block.array(), offset, count, std::move(rows), block.runs(offset, count)});
 }
 
 void BatchBuilder::write(const Block& block, std::int32_t offset, RowRange rows) {
   batch_.writes.push_back({block.array(), offset, rows});
+  block.place(
+      offset,
+      std::span(batch_.positions).subspan(static_cast<std::size_t>(rows.begin), static_cast<std::size_t>(rows.size())));
 }
 
 void BatchBuilder::want(RowRange rows) {

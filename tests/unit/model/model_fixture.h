@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,11 +76,15 @@ class Block final {
   const KvArray& array() const { return array_; }
   std::int32_t tokens() const { return array_.tokens; }
   std::size_t bytes() const { return bytes_; }
+  // Where its tokens stand, as those that wrote them said.
+  void place(std::int32_t offset, std::span<const std::int32_t> positions) const;
+  std::vector<PositionRun> runs(std::int32_t offset, std::int32_t count) const;
 
  private:
   CausalLm& model_;
   std::size_t bytes_;
   KvArray array_;
+  mutable std::vector<std::int32_t> positions_;  // [tokens]
 };
 
 // Builds a batch one causal group at a time.

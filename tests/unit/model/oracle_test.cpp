@@ -91,6 +91,20 @@ TEST_CASE("Tiny models give transformers' logits", "[model][oracle]") {
   }
 }
 
+TEST_CASE("Tiny GGUF files give the logits of the models they were made from", "[model][oracle][gguf]") {
+  const std::filesystem::path directory =
+      std::filesystem::path(PROMPTCACHED_SOURCE_DIR) / "tests" / "data" / "gguf" / "models";
+  for (const std::string name : {"llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3"}) {
+    for (const std::string kind : {"plain", "holes"}) {
+      DYNAMIC_SECTION(name << ", " << kind) {
+        const OracleCase oracle = read_oracle(directory / (name + ".safetensors"), kind);
+        const auto model = load(directory / (name + ".gguf"));
+        CHECK(difference(run_in_segments(*model, oracle), oracle.logits) < kTolerance);
+      }
+    }
+  }
+}
+
 TEST_CASE("The direct pass gives transformers' logits", "[model][oracle]") {
   for (const std::string& name : tiny_models()) {
     for (const std::string kind : {"plain", "holes"}) {

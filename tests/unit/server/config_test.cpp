@@ -75,6 +75,7 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "4096",
                               "--kv-device-bytes",
                               "512MiB",
+                              "--dry-run",
                               "--schemas",
                               "dir",
                               "--warm",
@@ -109,13 +110,14 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "--log-prompts",
                               "--kv-poison",
                               "--kv-check"});
-  CHECK(config.model.directory == "m");
+  CHECK(config.model.path == "m");
   CHECK(config.served_model_name == "name");
   CHECK(config.model.device == "cuda:1");
   CHECK(config.model.weights == "bf16");
   CHECK(config.model.kv_dtype == "fp16");
   CHECK(config.model.threads == 3);
   CHECK(config.model.max_model_len == 4096);
+  CHECK(config.dry_run);
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
   CHECK(config.schemas == "dir");
   CHECK(config.warm);
@@ -178,7 +180,7 @@ TEST_CASE("the example file is good, every line of it", "[server]") {
   if (!command) {
     FAIL(command.error().message);
   }
-  CHECK(command->config.model.directory == "models/smollm2-135m-instruct");
+  CHECK(command->config.model.path == "models/smollm2-135m-instruct");
   CHECK(command->config.model.threads == 4);
 }
 
@@ -189,13 +191,13 @@ TEST_CASE("flags win over the environment, the environment over the file", "[ser
                                    {"PROMPTCACHED_WARM", "false"},
                                    {"HOME", "/root"}};
   const Config config = read({"--config", file.path(), "--max-queue", "3"}, environment);
-  CHECK(config.model.directory == "m");
+  CHECK(config.model.path == "m");
   CHECK(config.engine.max_queue == 3);
   CHECK(config.engine.max_running == 2);
   CHECK_FALSE(config.warm);
   const Result<Command> by_variable = read_command({}, {{"PROMPTCACHED_CONFIG", file.path()}});
   REQUIRE(by_variable.ok());
-  CHECK(by_variable->config.model.directory == "file");
+  CHECK(by_variable->config.model.path == "file");
   CHECK(by_variable->config.warm);
 }
 
@@ -270,7 +272,7 @@ TEST_CASE("Kubernetes' variables are no options", "[server]") {
                                   {"PROMPTCACHED_SERVICE_PORT", "80"},
                                   {"PROMPTCACHED_PORT", "tcp://10.0.0.1:80"},
                                   {"PROMPTCACHED_PORT_80_TCP_ADDR", "10.0.0.1"}});
-  CHECK(config.model.directory == "m");
+  CHECK(config.model.path == "m");
 }
 
 TEST_CASE("help and version", "[server]") {

@@ -28,14 +28,6 @@ std::string rendered(const std::string& source) {
   return text ? *text : "refused: " + text.error().message;
 }
 
-std::vector<ChatMessage> messages_of(const Json& json) {
-  std::vector<ChatMessage> messages;
-  for (const Json& message : json) {
-    messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
-  }
-  return messages;
-}
-
 }  // namespace
 
 TEST_CASE("conversations are rendered as transformers renders them") {

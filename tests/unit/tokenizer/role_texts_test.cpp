@@ -99,6 +99,21 @@ const std::string kVicuna =
     "{{ 'USER: ' + message['content'] + ' ' }}{% else %}{{ 'ASSISTANT: ' + message['content'] + eos_token }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
 
+const std::string kPhi3 =
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ '<|endoftext|>' }}{% endif %}";
+
+const std::string kLlama3First =
+    "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' "
+    "+ "
+    "message['content'] + '<|eot_id|>' }}{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}";
+
+const std::string kMpt =
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}"
+    "{% for message in messages %}{% if not loop.first %}{{ '\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '\n<|im_start|>assistant\n' }}{% endif %}";
+
 std::shared_ptr<const ChatTemplate> make_template(const std::string& source, const std::string& bos = "<s>",
                                                   const std::string& eos = "</s>") {
   return HfChatTemplate::create(source, {{"bos_token", bos}, {"eos_token", eos}}).value();
@@ -109,21 +124,6 @@ void check(const RoleText& text, const std::string& open, const std::string& clo
   CHECK(text.close == close);
 }
 
-// A conversation written with role tags, as PML writes it.
-std::string written(const RoleTexts& texts, const std::vector<ChatMessage>& messages) {
-  std::string conversation = texts.bos;
-  std::string before;
-  for (const ChatMessage& message : messages) {
-    const RoleText& role = message.role == "system" ? texts.system
-                           : message.role == "user" ? texts.user
-                                                    : texts.assistant;
-    const bool after_system = before == "system" && message.role == "user" && texts.user_open_after_system;
-    conversation += (after_system ? *texts.user_open_after_system : role.open) + message.content + role.close;
-    before = message.role;
-  }
-  return conversation + texts.generation_prompt;
-}
-
 // What PML writes is what the template writes, token for token.
 void check_writes_as_template(const ChatTemplate& chat_template, const RoleTexts& texts,
                               bool with_default_system = false) {
@@ -131,9 +131,9 @@ void check_writes_as_template(const ChatTemplate& chat_template, const RoleTexts
   const ChatMessage question{"user", "Name a colour."};
   const ChatMessage answer{"assistant", "Blue."};
   if (!texts.system_unsupported) {
-    CHECK(written(texts, {system, question}) == chat_template.render({system, question}, true).value());
+    CHECK(written_with_roles(texts, {system, question}) == chat_template.render({system, question}, true).value());
   }
-  const std::string conversation = written(texts, {question, answer, question});
+  const std::string conversation = written_with_roles(texts, {question, answer, question});
   const std::string rendered = chat_template.render({question, answer, question}, true).value();
   if (with_default_system) {
     CHECK(rendered.ends_with(conversation));
@@ -191,7 +191,7 @@ TEST_CASE("Llama 2: the system text stands in the first user turn, and BOS in fr
   CHECK(texts.generation_prompt.empty());
   CHECK(texts.user_open_after_system == "");
   CHECK(texts.bos == "<s>");
-  CHECK(written(texts, {{"system", "S"}, {"user", "Q"}}) ==
+  CHECK(written_with_roles(texts, {{"system", "S"}, {"user", "Q"}}) ==
         chat_template->render({{"system", "S"}, {"user", "Q"}}, true).value());
   const RoleTexts builtin = builtin_role_texts("llama2").value();
   check(texts.system, builtin.system.open, builtin.system.close);
@@ -272,6 +272,28 @@ TEST_CASE("templates that write a turn differently in different places") {
     check(texts.assistant, "ASSISTANT: ", "</s>");
     CHECK(texts.generation_prompt == "ASSISTANT:");
     check_writes_as_template(*chat_template, texts, /*with_default_system=*/true);
+  }
+  SECTION("a token of its own behind a conversation that is not to be continued") {
+    const auto chat_template = make_template(kPhi3);
+    const RoleTexts texts = split_role_texts(*chat_template, "<s>").value();
+    check(texts.system, "<|system|>\n", "<|end|>\n");
+    check(texts.user, "<|user|>\n", "<|end|>\n");
+    check(texts.assistant, "<|assistant|>\n", "<|end|>\n");
+    CHECK(texts.generation_prompt == "<|assistant|>\n");
+  }
+  SECTION("the answer is opened whether asked for or not") {
+    const RoleTexts texts = split_role_texts(*make_template(kLlama3First, "<s>"), "<s>").value();
+    check(texts.user, "<|start_header_id|>user<|end_header_id|>\n\n",
+          "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    check(texts.assistant, "", "<|eot_id|>");
+    CHECK(texts.generation_prompt.empty());
+  }
+  SECTION("line breaks between turns, none in front of a conversation without a system text") {
+    const RoleTexts texts = split_role_texts(*make_template(kMpt), "").value();
+    check(texts.system, "<|im_start|>system\n", "<|im_end|>\n");
+    check(texts.user, "<|im_start|>user\n", "<|im_end|>");
+    check(texts.assistant, "\n<|im_start|>assistant\n", "<|im_end|>\n");
+    CHECK(texts.generation_prompt == "\n<|im_start|>assistant\n");
   }
 }
 

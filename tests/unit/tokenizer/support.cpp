@@ -22,7 +22,15 @@ std::filesystem::path model_directory() {
   return kSourceDirectory / "models" / "smollm2-135m-instruct";
 }
 
-Json read_json(const std::filesystem::path& path) { return Json::parse(read_text_file(path)); }
+std::filesystem::path default_gguf() { return model_directory().string() + ".Q4_1.gguf"; }
+
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw std::runtime_error(path.string() + ": cannot be read");
+  }
+  return Json::parse(file);
+}
 
 const std::vector<NamedTokenizer>& oracle_tokenizers() {
   static const std::vector<NamedTokenizer> kTokenizers = [] {
@@ -52,6 +60,29 @@ std::shared_ptr<const Tokenizer> changed_tokenizer(const std::string& folder, co
   Json json = read_json(directory / "tokenizer.json");
   json.update(members);
   return make_tokenizer(json, read_tokenizer_config(directory));
+}
+
+std::vector<ChatMessage> messages_of(const Json& json) {
+  std::vector<ChatMessage> messages;
+  for (const Json& message : json) {
+    messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
+  }
+  return messages;
+}
+
+std::string written_with_roles(const RoleTexts& texts, const std::vector<ChatMessage>& messages,
+                               bool add_generation_prompt) {
+  std::string conversation = texts.bos;
+  std::string before;
+  for (const ChatMessage& message : messages) {
+    const RoleText& role = message.role == "system" ? texts.system
+                           : message.role == "user" ? texts.user
+                                                    : texts.assistant;
+    const bool after_system = before == "system" && message.role == "user" && texts.user_open_after_system;
+    conversation += (after_system ? *texts.user_open_after_system : role.open) + message.content + role.close;
+    before = message.role;
+  }
+  return add_generation_prompt ? conversation + texts.generation_prompt : conversation;
 }
 
 TemporaryDirectory::TemporaryDirectory() {

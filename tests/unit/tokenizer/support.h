@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tokenizer/chat_template.h"
 #include "core/tokenizer/hf_tokenizer.h"
 
 namespace promptcached::testing {
@@ -20,6 +21,9 @@ std::filesystem::path oracle_directory();
 
 // The default model: $PROMPTCACHED_TEST_MODEL, or models/smollm2-135m-instruct.
 std::filesystem::path model_directory();
+
+// The same model as the GGUF file it was made from, which lies beside the directory.
+std::filesystem::path default_gguf();
 
 Json read_json(const std::filesystem::path& path);
 
@@ -38,6 +42,12 @@ std::shared_ptr<const Tokenizer> default_tokenizer();
 std::shared_ptr<const Tokenizer> changed_tokenizer(const std::string& folder, const Json& members);
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const TokenizerConfig& config = {});
+
+std::vector<ChatMessage> messages_of(const Json& json);
+
+// A conversation written with role tags, as PML writes it.
+std::string written_with_roles(const RoleTexts& texts, const std::vector<ChatMessage>& messages,
+                               bool add_generation_prompt = true);
 
 // A directory of its own that goes away with the test.
 class TemporaryDirectory final {

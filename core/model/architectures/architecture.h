@@ -4,6 +4,7 @@
 // (docs/add-a-model.md).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -74,17 +75,31 @@ struct SizeDefaults {
 };
 void read_sizes(const Fields& fields, const SizeDefaults& defaults, ModelConfig* config);
 
+// head_dim as each head's share of the hidden size, both of which are known. The fields are those that said so.
+void set_head_dim(const Fields& fields, const std::string& heads_field, const std::string& hidden_field,
+                  ModelConfig* config);
+
 // The field's activation by any of its usual names.
 Activation read_activation(const Fields& fields, const std::string& field, const std::string& fallback);
 
+// What a family calls the part of a head that is rotated where partial_rotary_factor does not say it.
+struct RotatedPart {
+  std::string field = "partial_rotary_factor";
+  double otherwise = 1.0;
+};
+
 // One rope for all layers: rope_parameters, or rope_theta and rope_scaling.
-void read_rope(const Fields& fields, ModelConfig* config);
+void read_rope(const Fields& fields, ModelConfig* config, const RotatedPart& older = {});
 // The same from one object, for models with several.
 RopeConfig read_rope_object(const Fields& fields, const Fields& rope, double default_theta, std::int64_t max_positions);
 
+// "sliding_window": null means none, 0; absent means the architecture's default.
+std::int64_t read_window(const Fields& fields, std::int64_t absent);
+
 // Windows of `window` positions for the layers that "layer_types" calls sliding; where the field is missing, for those
-// that `slides` says.
-void read_windows(const Fields& fields, std::int64_t window, bool (*slides)(std::int64_t layer), ModelConfig* config);
+// that `slides` says: by default all.
+void read_windows(const Fields& fields, std::int64_t window, ModelConfig* config,
+                  const std::function<bool(std::int64_t layer)>& slides = {});
 
 // "model." names of the Llama family, which many others keep.
 WeightNames llama_names(const ModelConfig& config);

@@ -16,10 +16,7 @@ void read_bloom(const Fields& fields, ModelConfig* config) {
   config->vocab_size = fields.integer("vocab_size");
   config->max_positions = fields.integer("seq_length", 2048);  // of training: ALiBi itself has no end
   config->heads = config->kv_heads = either(fields, "n_head", "num_attention_heads");
-  if (config->hidden_size % config->heads != 0) {
-    fields.refuse("n_head", "does not divide hidden_size");
-  }
-  config->head_dim = config->hidden_size / config->heads;
+  set_head_dim(fields, "n_head", "hidden_size", config);
   fields.require("apply_residual_connection_post_layernorm", false);
   config->norm = {.kind = NormKind::kLayer, .has_bias = true, .eps = fields.number("layer_norm_epsilon", 1e-5)};
   config->positions = PositionKind::kAlibi;

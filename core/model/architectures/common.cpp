@@ -74,11 +74,11 @@ void read_rope_kind(const Fields& fields, const Fields& rope, std::int64_t max_p
   }
 }
 
-void set_rotated_dims(const Fields& fields, double part, ModelConfig* config) {
+void set_rotated_dims(const Fields& fields, const std::string& field, double part, ModelConfig* config) {
   config->rotated_dims = static_cast<std::int64_t>(static_cast<double>(config->head_dim) * part);
   if (part > 1.0 || config->rotated_dims < 2 || config->rotated_dims % 2 != 0) {
-    fields.refuse("partial_rotary_factor", "must leave an even number of each head's " +
-                                               std::to_string(config->head_dim) + " dimensions to rotate");
+    fields.refuse(field, "must leave an even number of each head's " + std::to_string(config->head_dim) +
+                             " dimensions to rotate");
   }
 }
 
@@ -107,6 +107,14 @@ void read_sizes(const Fields& fields, const SizeDefaults& defaults, ModelConfig*
   }
 }
 
+void set_head_dim(const Fields& fields, const std::string& heads_field, const std::string& hidden_field,
+                  ModelConfig* config) {
+  if (config->hidden_size % config->heads != 0) {
+    fields.refuse(heads_field, "does not divide " + hidden_field);
+  }
+  config->head_dim = config->hidden_size / config->heads;
+}
+
 Activation read_activation(const Fields& fields, const std::string& field, const std::string& fallback) {
   const std::string name = fields.text(field, fallback);
   const auto* const found =
@@ -129,24 +137,34 @@ RopeConfig read_rope_object(const Fields& fields, const Fields& rope, double def
   return config;
 }
 
-void read_rope(const Fields& fields, ModelConfig* config) {
+void read_rope(const Fields& fields, ModelConfig* config, const RotatedPart& older) {
+  constexpr const char* kPart = "partial_rotary_factor";
   config->positions = PositionKind::kRope;
   RopeConfig rope;
   rope.theta = fields.number("rope_theta", 10000.0);
-  double part = fields.number("partial_rotary_factor", 1.0);
+  std::string part_field = fields.find(kPart) != nullptr ? kPart : older.field;
+  double part = fields.number(part_field, older.otherwise);
   std::optional<Fields> object = fields.object("rope_parameters");  // as transformers 5 writes it
   if (!object) {
     object = fields.object("rope_scaling");
   }
   if (object) {
-    part = object->number("partial_rotary_factor", part);
     rope = read_rope_object(fields, *object, rope.theta, config->max_positions);
   }
+  if (object && object->find(kPart) != nullptr) {
+    part_field = kPart;
+    part = object->number(kPart);
+  }
   config->ropes = {rope};
-  set_rotated_dims(fields, part, config);
+  set_rotated_dims(fields, part_field, part, config);
 }
 
-void read_windows(const Fields& fields, std::int64_t window, bool (*slides)(std::int64_t layer), ModelConfig* config) {
+std::int64_t read_window(const Fields& fields, std::int64_t absent) {
+  return fields.integer("sliding_window", fields.has("sliding_window") ? 0 : absent);
+}
+
+void read_windows(const Fields& fields, std::int64_t window, ModelConfig* config,
+                  const std::function<bool(std::int64_t layer)>& slides) {
   config->layer_configs.resize(static_cast<std::size_t>(config->layers));
   const std::vector<std::string> types = fields.texts("layer_types");
   if (!types.empty() && types.size() != static_cast<std::size_t>(config->layers)) {
@@ -154,14 +172,11 @@ void read_windows(const Fields& fields, std::int64_t window, bool (*slides)(std:
   }
   for (std::int64_t layer = 0; layer < config->layers; ++layer) {
     const auto index = static_cast<std::size_t>(layer);
-    bool sliding = slides(layer);
-    if (!types.empty()) {
-      if (types[index] != "sliding_attention" && types[index] != "full_attention") {
-        fields.refuse("layer_types",
-                      "names '" + types[index] + "', which is not supported; known: sliding_attention, full_attention");
-      }
-      sliding = types[index] == "sliding_attention";
+    if (!types.empty() && types[index] != "sliding_attention" && types[index] != "full_attention") {
+      fields.refuse("layer_types",
+                    "names '" + types[index] + "', which is not supported; known: sliding_attention, full_attention");
     }
+    const bool sliding = types.empty() ? !slides || slides(layer) : types[index] == "sliding_attention";
     config->layer_configs[index].window = sliding ? window : 0;
   }
 }

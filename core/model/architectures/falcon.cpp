@@ -9,10 +9,7 @@ namespace {
 
 void read_heads(const Fields& fields, ModelConfig* config) {
   config->heads = fields.integer("num_attention_heads");
-  if (config->hidden_size % config->heads != 0) {
-    fields.refuse("num_attention_heads", "does not divide hidden_size");
-  }
-  config->head_dim = config->hidden_size / config->heads;
+  set_head_dim(fields, "num_attention_heads", "hidden_size", config);
   if (fields.boolean("new_decoder_architecture", false)) {
     config->kv_heads = fields.integer("num_kv_heads", config->heads);
   } else {

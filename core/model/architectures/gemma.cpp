@@ -41,8 +41,7 @@ void read_gemma2(const Fields& fields, ModelConfig* config) {
   read_common(fields, {.kv_heads = 4, .head_dim = 256, .max_positions = 8192}, config);
   read_later(fields, 50.0, 30.0, config);
   read_rope(fields, config);
-  const std::int64_t window = fields.integer("sliding_window", fields.has("sliding_window") ? 0 : 4096);
-  read_windows(fields, window, [](std::int64_t layer) { return layer % 2 == 0; }, config);
+  read_windows(fields, read_window(fields, 4096), config, [](std::int64_t layer) { return layer % 2 == 0; });
 }
 
 // ropes[0] turns full layers, ropes[1] sliding ones.
@@ -74,16 +73,11 @@ void read_gemma3(const Fields& fields, ModelConfig* config) {
   read_later(fields, 0.0, 0.0, config);
   config->qk_norm = true;
   read_gemma3_ropes(fields, config);
-  const std::int64_t window = fields.integer("sliding_window", fields.has("sliding_window") ? 0 : 4096);
-  read_windows(fields, window, [](std::int64_t layer) { return (layer + 1) % 6 != 0; }, config);
   const std::int64_t pattern = fields.integer("sliding_window_pattern", 6);
-  const bool has_types = !fields.texts("layer_types").empty();
-  for (std::int64_t layer = 0; layer < config->layers; ++layer) {
-    LayerConfig& kind = config->layer_configs[static_cast<std::size_t>(layer)];
-    if (!has_types) {
-      kind.window = (layer + 1) % pattern != 0 ? window : 0;
-    }
-    kind.rope = kind.window > 0 ? 1 : 0;
+  const auto slides = [pattern](std::int64_t layer) { return (layer + 1) % pattern != 0; };
+  read_windows(fields, read_window(fields, 4096), config, slides);
+  for (LayerConfig& layer : config->layer_configs) {
+    layer.rope = layer.window > 0 ? 1 : 0;
   }
 }
 

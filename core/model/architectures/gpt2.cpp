@@ -11,10 +11,7 @@ void read_gpt2(const Fields& fields, ModelConfig* config) {
   config->vocab_size = fields.integer("vocab_size");
   config->max_positions = fields.integer("n_positions", 1024);
   config->heads = config->kv_heads = fields.integer("n_head");
-  if (config->hidden_size % config->heads != 0) {
-    fields.refuse("n_head", "does not divide n_embd");
-  }
-  config->head_dim = config->hidden_size / config->heads;
+  set_head_dim(fields, "n_head", "n_embd", config);
   fields.require("scale_attn_weights", true);
   fields.require("scale_attn_by_inverse_layer_idx", false);
   fields.require("add_cross_attention", false);

@@ -4,25 +4,6 @@
 namespace promptcached::model {
 namespace {
 
-// transformers 4 called the rotated part rotary_pct and theta rotary_emb_base.
-void read_neox_rope(const Fields& fields, ModelConfig* config) {
-  constexpr double kRotatedPart = 0.25;
-  read_rope(fields, config);
-  const std::optional<Fields> object = fields.object("rope_parameters");
-  const bool names_part =
-      fields.find("partial_rotary_factor") != nullptr || (object && object->find("partial_rotary_factor") != nullptr);
-  if (!names_part) {
-    const double part = fields.number("rotary_pct", kRotatedPart);
-    config->rotated_dims = static_cast<std::int64_t>(static_cast<double>(config->head_dim) * part);
-    if (part > 1.0 || config->rotated_dims < 2 || config->rotated_dims % 2 != 0) {
-      fields.refuse("rotary_pct", "must leave an even number of each head's dimensions to rotate");
-    }
-  }
-  if (fields.find("rotary_emb_base") != nullptr) {
-    config->ropes.front().theta = fields.number("rotary_emb_base");
-  }
-}
-
 void read_gpt_neox(const Fields& fields, ModelConfig* config) {
   read_sizes(fields, {.max_positions = 2048}, config);
   config->norm = {.kind = NormKind::kLayer, .has_bias = true, .eps = fields.number("layer_norm_eps", 1e-5)};
@@ -32,7 +13,11 @@ void read_gpt_neox(const Fields& fields, ModelConfig* config) {
   config->mlp_bias = true;
   config->parallel_block = fields.boolean("use_parallel_residual", true);
   config->tied_embeddings = fields.boolean("tie_word_embeddings", false);
-  read_neox_rope(fields, config);
+  // transformers 4 called the rotated part rotary_pct and theta rotary_emb_base.
+  read_rope(fields, config, {.field = "rotary_pct", .otherwise = 0.25});
+  if (fields.find("rotary_emb_base") != nullptr) {
+    config->ropes.front().theta = fields.number("rotary_emb_base");
+  }
 }
 
 WeightNames gpt_neox_names(const ModelConfig& /*config*/) {

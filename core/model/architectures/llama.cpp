@@ -1,7 +1,5 @@
 // Llama and the models that are Llama but for a detail: Mistral (sliding window), Qwen 2 (biases of queries, keys and
 // values) and Qwen 3 (normalised queries and keys).
-#include <algorithm>
-
 #include "core/model/architectures/families.h"
 
 namespace promptcached::model {
@@ -15,8 +13,6 @@ void read_common(const Fields& fields, const SizeDefaults& sizes, ModelConfig* c
   read_rope(fields, config);
 }
 
-bool every_layer(std::int64_t /*layer*/) { return true; }
-
 void read_llama(const Fields& fields, ModelConfig* config) {
   read_common(fields, {}, config);
   config->qkv_bias = config->attention_out_bias = fields.boolean("attention_bias", false);
@@ -25,22 +21,15 @@ void read_llama(const Fields& fields, ModelConfig* config) {
 
 void read_mistral(const Fields& fields, ModelConfig* config) {
   read_common(fields, {.kv_heads = 8, .max_positions = 131072}, config);
-  // null means none; absent means the architecture's default.
-  const std::int64_t window = fields.integer("sliding_window", fields.has("sliding_window") ? 0 : 4096);
-  read_windows(fields, window, every_layer, config);
+  read_windows(fields, read_window(fields, 4096), config);
 }
 
 // Windows from layer max_window_layers on, where they are used at all.
 void read_qwen_windows(const Fields& fields, ModelConfig* config) {
   const bool used = fields.boolean("use_sliding_window", false);
   const std::int64_t window = used ? fields.integer("sliding_window", 4096) : 0;
-  read_windows(fields, window, every_layer, config);
-  if (fields.texts("layer_types").empty()) {
-    const std::int64_t first = fields.integer("max_window_layers", 28, /*least=*/0);
-    for (std::int64_t layer = 0; layer < std::min(first, config->layers); ++layer) {
-      config->layer_configs[static_cast<std::size_t>(layer)].window = 0;
-    }
-  }
+  const auto slides = [&](std::int64_t layer) { return layer >= fields.integer("max_window_layers", 28, /*least=*/0); };
+  read_windows(fields, window, config, slides);
 }
 
 void read_qwen2(const Fields& fields, ModelConfig* config) {

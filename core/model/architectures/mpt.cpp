@@ -23,10 +23,7 @@ void read_mpt(const Fields& fields, ModelConfig* config) {
   config->vocab_size = fields.integer("vocab_size");
   config->max_positions = fields.integer("max_seq_len", 2048);
   config->heads = config->kv_heads = fields.integer("n_heads");
-  if (config->hidden_size % config->heads != 0) {
-    fields.refuse("n_heads", "does not divide d_model");
-  }
-  config->head_dim = config->hidden_size / config->heads;
+  set_head_dim(fields, "n_heads", "d_model", config);
   fields.require("no_bias", true);
   fields.require("logit_scale", nullptr);
   config->norm = {.kind = NormKind::kLayer, .eps = fields.number("layer_norm_epsilon", 1e-5)};

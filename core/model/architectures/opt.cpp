@@ -11,10 +11,7 @@ void read_opt(const Fields& fields, ModelConfig* config) {
   config->vocab_size = fields.integer("vocab_size");
   config->max_positions = fields.integer("max_position_embeddings", 2048);
   config->heads = config->kv_heads = fields.integer("num_attention_heads");
-  if (config->hidden_size % config->heads != 0) {
-    fields.refuse("num_attention_heads", "does not divide hidden_size");
-  }
-  config->head_dim = config->hidden_size / config->heads;
+  set_head_dim(fields, "num_attention_heads", "hidden_size", config);
   // OPT-350M alone is built otherwise.
   fields.require("do_layer_norm_before", true);
   fields.require("_remove_final_layer_norm", false);

@@ -10,7 +10,7 @@ void read_phi3(const Fields& fields, ModelConfig* config) {
   config->activation = read_activation(fields, "hidden_act", "silu");
   config->tied_embeddings = fields.boolean("tie_word_embeddings", false);
   read_rope(fields, config);
-  read_windows(fields, fields.integer("sliding_window", 0), [](std::int64_t) { return true; }, config);
+  read_windows(fields, fields.integer("sliding_window", 0), config);
 }
 
 WeightNames phi3_names(const ModelConfig& config) {

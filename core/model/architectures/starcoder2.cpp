@@ -13,7 +13,7 @@ void read_starcoder2(const Fields& fields, ModelConfig* config) {
   config->qkv_bias = config->attention_out_bias = config->mlp_bias = fields.boolean("use_bias", true);
   config->tied_embeddings = fields.boolean("tie_word_embeddings", true);
   if (fields.find("sliding_window") != nullptr) {
-    read_windows(fields, fields.integer("sliding_window"), [](std::int64_t /*layer*/) { return true; }, config);
+    read_windows(fields, fields.integer("sliding_window"), config);
   }
 }
 

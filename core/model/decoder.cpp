@@ -152,7 +152,7 @@ at::Tensor Decoder::logits(const at::Tensor& hidden) const {
   const at::Tensor normed = normalize(hidden, weights_.final_norm, config_.norm);
   at::Tensor logits = apply(weights_.head, normed).to(at::kFloat);
   if (config_.logit_softcap > 0) {
-    logits.div_(config_.logit_softcap).tanh_().mul_(config_.logit_softcap);
+    soft_cap(config_.logit_softcap, &logits);
   }
   return logits.to(at::kCPU).contiguous();
 }

@@ -47,12 +47,12 @@ void rotate_head(const float* x, const float* cos, const float* sin, std::int64_
   std::copy(x + 2 * half, x + head_dim, out + 2 * half);
 }
 
-void normalize_head(float* x, const at::Tensor& weight, std::int64_t head_dim, double eps) {
-  const float* factors = weight.const_data_ptr<float>();
-  const float mean = sum_of_squares(x, head_dim) / static_cast<float>(head_dim);
+// Root mean square norm of one row; `out` may be `x`.
+void normalize_row(const float* x, const float* factors, std::int64_t n, double eps, float* out) {
+  const float mean = sum_of_squares(x, n) / static_cast<float>(n);
   const float scale = 1.0F / std::sqrt(mean + static_cast<float>(eps));
-  for (std::int64_t i = 0; i < head_dim; ++i) {
-    x[i] = factors[i] * (x[i] * scale);
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = factors[i] * (x[i] * scale);
   }
 }
 
@@ -97,17 +97,13 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   float* target = out.mutable_data_ptr<float>();
   at::parallel_for(0, rows, rows_per_task(hidden), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      const float* in = source + row * hidden;
-      float* to = target + row * hidden;
-      const float mean = sum_of_squares(in, hidden) / static_cast<float>(hidden);
-      const float scale = 1.0F / std::sqrt(mean + static_cast<float>(eps));
-      for (std::int64_t i = 0; i < hidden; ++i) {
-        to[i] = factors[i] * (in[i] * scale);
-      }
+      normalize_row(source + row * hidden, factors, hidden, eps, target + row * hidden);
     }
   });
   return out;
 }
+
+void soft_cap(double cap, at::Tensor* x) { x->div_(cap).tanh_().mul_(cap); }
 
 void activate(Activation activation, at::Tensor* x) {
   switch (activation) {
@@ -175,7 +171,7 @@ Heads split_heads(const at::Tensor& qkv, const RopeAngles& angles, const HeadSha
   float* v = k + kv_heads * rows * head_dim;
   const auto prepare = [&](float* from, const at::Tensor& norm, std::int64_t row, float* to) {
     if (norm.defined()) {
-      normalize_head(from, norm, head_dim, steps.norm_eps);
+      normalize_row(from, norm.const_data_ptr<float>(), head_dim, steps.norm_eps, from);
     }
     rotate_head(from, cos + row * half, sin + row * half, half, head_dim, to);
   };

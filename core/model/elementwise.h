@@ -21,6 +21,9 @@ at::Tensor normalize(const at::Tensor& x,  // [rows, size]
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rms_norm_generic(const at::Tensor& x, const at::Tensor& weight, double eps);  // [..., size]
 
+// c * tanh(x / c), in place.
+void soft_cap(double cap, at::Tensor* x);
+
 // In place.
 void activate(Activation activation, at::Tensor* x);
 

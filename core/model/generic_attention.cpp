@@ -5,6 +5,7 @@
 
 #include "core/model/aten.h"
 #include "core/model/attention_backend.h"
+#include "core/model/elementwise.h"
 
 namespace promptcached::model {
 namespace {
@@ -21,7 +22,7 @@ at::Tensor ruled(at::Tensor scores,  // [kv_heads, rows, group, tokens]
                  const at::Tensor& keys)       // [tokens]
 {
   if (rule.softcap > 0) {
-    scores = scores.div_(rule.softcap).tanh_().mul_(rule.softcap);
+    soft_cap(rule.softcap, &scores);
   }
   if (!rule.needs_positions()) {
     return scores;
@@ -97,7 +98,7 @@ class GenericAttention final : public AttentionBackend {
     const at::Tensor values = narrow(states.v).unsqueeze(2).to(at::kFloat);
     at::Tensor scores = (queries * keys).sum(-1).mul_(scale_of(states.q));
     if (rule.softcap > 0) {  // at distance 0 nothing else applies
-      scores = scores.div_(rule.softcap).tanh_().mul_(rule.softcap);
+      soft_cap(rule.softcap, &scores);
     }
     narrow(sum->lse).copy_(scores);
     narrow(sum->out).copy_(values.expand_as(queries));

@@ -45,6 +45,7 @@ SegmentAttention::SegmentAttention(const HeadShape& shape, const Compute& comput
     : shape_(shape), compute_(compute), backend_(std::move(backend)), rules_(std::move(rules)) {
   for (const ScoreRule& rule : rules_) {
     needs_positions_ = needs_positions_ || rule.needs_positions();
+    has_slopes_ = has_slopes_ || rule.slopes.defined();
     if (std::ranges::find(views_, rule.window, &View::window) == views_.end()) {
       views_.push_back({.window = rule.window});
     }
@@ -96,7 +97,10 @@ void SegmentAttention::plan(const ForwardBatch& batch, View* view) const {
     }
     for (auto [rows, reads] : {std::pair(&whole, &view->whole), std::pair(&partly, &view->partly)}) {
       if (!rows->empty()) {
-        reads->push_back({&read, row_list(std::move(*rows), compute_.device), key_positions(read)});
+        // A window that hides nothing asks for no distances.
+        const bool needs_positions = has_slopes_ || reads == &view->partly;
+        reads->push_back(
+            {&read, row_list(std::move(*rows), compute_.device), needs_positions ? key_positions(read) : at::Tensor()});
       }
     }
   }
@@ -109,9 +113,6 @@ void SegmentAttention::plan(const ForwardBatch& batch, View* view) const {
 }
 
 at::Tensor SegmentAttention::key_positions(const KvRead& read) const {
-  if (!needs_positions_) {
-    return {};
-  }
   std::vector<std::int64_t> positions(static_cast<std::size_t>(read.count));
   for (std::size_t i = 0; i < read.positions.size(); ++i) {
     const auto [offset, position] = read.positions[i];

@@ -59,7 +59,8 @@ class SegmentAttention final {
   Compute compute_;
   std::unique_ptr<AttentionBackend> backend_;
   std::vector<ScoreRule> rules_;  // [layers]
-  bool needs_positions_ = false;
+  bool needs_positions_ = false;  // of the batch's rows
+  bool has_slopes_ = false;
 
   const ForwardBatch* batch_ = nullptr;
   at::Tensor positions_;               // of the batch's rows, where a rule needs them

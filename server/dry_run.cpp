@@ -95,11 +95,11 @@ struct NumberFormat {
 
 // As the model resolves them when it is loaded (core/model/device.cpp), but for a look at what the machine has.
 NumberFormat number_format(const Config& config, const std::string& flag, const std::string& given) {
-  if (given != "auto") {
-    return {given, given == "fp32" ? 4 : 2, flag};
-  }
-  return computes_on_cuda(config) ? NumberFormat{"bf16", 2, "auto, on CUDA"}
-                                  : NumberFormat{"fp32", 4, "auto, on the CPU"};
+  const bool on_cuda = computes_on_cuda(config);
+  const bool is_automatic = given == "auto";
+  const std::string name = is_automatic ? model::automatic_dtype(on_cuda) : given;
+  const std::string why = !is_automatic ? flag : on_cuda ? "auto, on CUDA" : "auto, on the CPU";
+  return {name, name == "fp32" ? 4 : 2, why};
 }
 
 struct Tier {

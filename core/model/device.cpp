@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/model/aten.h"
+#include "core/model/model_plan.h"
 
 namespace promptcached::model {
 namespace {
@@ -75,12 +76,10 @@ at::Device resolve_device(const LoadOptions& options) {
   throw std::runtime_error("--device '" + options.device + "': expected auto, cpu, cuda or cuda:<number>");
 }
 
-at::ScalarType resolve_dtype(const std::string& flag, const std::string& name, at::ScalarType automatic) {
-  if (name == "auto") {
-    return automatic;
-  }
+at::ScalarType resolve_dtype(const std::string& flag, const std::string& name, at::Device device) {
+  const std::string resolved = name == "auto" ? automatic_dtype(device.is_cuda()) : name;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    if (dtype_name(dtype) == name) {
+    if (dtype_name(dtype) == resolved) {
       return dtype;
     }
   }
@@ -92,9 +91,8 @@ at::ScalarType resolve_dtype(const std::string& flag, const std::string& name, a
 Compute resolve_compute(const LoadOptions& options) {
   Compute compute;
   compute.device = resolve_device(options);
-  const at::ScalarType automatic = compute.device.is_cpu() ? at::kFloat : at::kBFloat16;
-  compute.weights = resolve_dtype("--weights", options.weights, automatic);
-  compute.kv = resolve_dtype("--kv-dtype", options.kv_dtype, automatic);
+  compute.weights = resolve_dtype("--weights", options.weights, compute.device);
+  compute.kv = resolve_dtype("--kv-dtype", options.kv_dtype, compute.device);
   compute.attention = compute.device.is_cpu() ? at::kFloat : compute.weights;
   return compute;
 }

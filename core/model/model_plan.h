@@ -18,6 +18,9 @@ struct ParameterCount {
 // Throws std::runtime_error when there are more than can be counted.
 ParameterCount count_parameters(const ModelConfig& config);
 
+// The number format that "auto" stands for, of weights and of KV.
+inline const char* automatic_dtype(bool on_cuda) { return on_cuda ? "bf16" : "fp32"; }
+
 // How long texts may get: the model's max_positions, or `max_model_len` where that is less; 0 stands for the former.
 // Dynamic rope scaling alone goes beyond the former, if asked to. Throws std::runtime_error when it is negative.
 std::int64_t usable_positions(const ModelConfig& config, std::int32_t max_model_len);

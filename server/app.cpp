@@ -20,6 +20,7 @@
 #include "api/service.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
+#include "core/checkpoint/model_files.h"
 #include "core/engine/engine.h"
 #include "core/model/causal_lm.h"
 #include "core/tokenizer/chat_template.h"
@@ -99,8 +100,9 @@ Loaded load(const Config& config, const std::string& name) {
   const model::ModelInfo info = model->info();
 
   pml::ModelText text;
-  text.tokenizer = load_tokenizer(options.path);
-  text.roles = load_role_texts(options.path);
+  const checkpoint::ModelFiles files(options.path);  // once for both: a GGUF file's documents are made when asked for
+  text.tokenizer = load_tokenizer(files);
+  text.roles = load_role_texts(files);
   log::info("role texts: {}", text.roles.origin);
   text.max_positions = info.max_positions;
 

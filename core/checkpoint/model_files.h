@@ -28,9 +28,6 @@ class ModelFiles final {
   // What messages call the document.
   std::string where(const std::string& document) const;
 
-  // The GGUF file that is the model; nullptr where a directory is.
-  const GgufFile* gguf() const { return gguf_ == nullptr ? nullptr : &gguf_->file(); }
-
   // All tensors, by their names in the file. Throws std::runtime_error naming file and tensor.
   StoredTensors tensors() const;
 

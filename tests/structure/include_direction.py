@@ -18,7 +18,7 @@ ALLOWED = {
     "core/pml": {"core/base", "core/tokenizer"},
     "core/engine": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model"},
     "api": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine"},
-    "server": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine", "api"},
+    "server": {"core/base", "core/checkpoint", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine", "api"},
 }
 # Where the engine and those above it may look into the model's room: these headers are free of torch.
 MODEL_FRONT = {"core/model/causal_lm.h", "core/model/forward_batch.h"}

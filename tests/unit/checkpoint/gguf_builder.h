@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,39 @@ std::string raw_array(ValueType type, const std::vector<T>& elements) {
   return bytes;
 }
 
+// Metadata by key, to be changed before it is built.
+struct MetadataValue {
+  ValueType type;
+  std::string bytes;
+};
+using Metadata = std::map<std::string, MetadataValue>;
+
+inline MetadataValue u32(std::uint32_t value) { return {ValueType::kU32, raw(value)}; }
+inline MetadataValue f32(float value) { return {ValueType::kF32, raw(value)}; }
+inline MetadataValue boolean(bool value) { return {ValueType::kBool, raw(value)}; }
+inline MetadataValue text(std::string_view value) { return {ValueType::kText, raw_text(value)}; }
+inline MetadataValue texts(const std::vector<std::string>& values) {
+  return {ValueType::kArray, raw_array(ValueType::kText, values)};
+}
+inline MetadataValue i32s(const std::vector<std::int32_t>& values) {
+  return {ValueType::kArray, raw_array(ValueType::kI32, values)};
+}
+inline MetadataValue f32s(const std::vector<float>& values) {
+  return {ValueType::kArray, raw_array(ValueType::kF32, values)};
+}
+
+inline Metadata with(Metadata values, const Metadata& others) {
+  for (const auto& [key, value] : others) {
+    values.insert_or_assign(key, value);
+  }
+  return values;
+}
+
+inline Metadata without(Metadata values, const std::string& key) {
+  values.erase(key);
+  return values;
+}
+
 class GgufBuilder final {
  public:
   // The header's fields; counts are those of what was added unless given.
@@ -50,6 +84,13 @@ class GgufBuilder final {
   GgufBuilder& value(std::string_view key, ValueType type, const std::string& bytes) {
     metadata_ += raw_text(key) + raw_type(type) + bytes;
     ++metadata_count_;
+    return *this;
+  }
+
+  GgufBuilder& values(const Metadata& metadata) {
+    for (const auto& [key, each] : metadata) {
+      value(key, each.type, each.bytes);
+    }
     return *this;
   }
 

@@ -15,23 +15,12 @@ namespace {
 using fakes::MemoryFile;
 using Json = nlohmann::json;
 
-struct Value {
-  ValueType type;
-  std::string bytes;
-};
-using Values = std::map<std::string, Value>;
 using Tensors = std::map<std::string, std::vector<float>>;  // vectors, all of them, but for the embedding
-
-Value u32(std::uint32_t value) { return {ValueType::kU32, raw(value)}; }
-Value f32(float value) { return {ValueType::kF32, raw(value)}; }
-Value text(std::string_view value) { return {ValueType::kText, raw_text(value)}; }
-Value texts(const std::vector<std::string>& values) { return {ValueType::kArray, raw_array(ValueType::kText, values)}; }
-Value i32s(const std::vector<std::int32_t>& values) { return {ValueType::kArray, raw_array(ValueType::kI32, values)}; }
 
 constexpr std::uint64_t kHidden = 64;
 
 // A model of 6 layers and 4 heads of 16, whose vocabulary has 5 tokens.
-Values sample(const std::string& architecture) {
+Metadata sample(const std::string& architecture) {
   const std::string prefix = architecture + ".";
   return {{"general.architecture", text(architecture)},
           {prefix + "context_length", u32(4096)},
@@ -48,25 +37,11 @@ Values sample(const std::string& architecture) {
           {"tokenizer.ggml.eos_token_id", u32(1)}};
 }
 
-Values with(Values values, const Values& others) {
-  for (const auto& [key, value] : others) {
-    values.insert_or_assign(key, value);
-  }
-  return values;
-}
-
-Values without(Values values, const std::string& key) {
-  values.erase(key);
-  return values;
-}
-
-std::string bytes_of(const Values& values, const Tensors& tensors) {
+std::string bytes_of(const Metadata& values, const Tensors& tensors) {
   constexpr std::uint64_t kVocabulary = 5;
   constexpr std::uint32_t kF32 = 0;
   GgufBuilder builder;
-  for (const auto& [key, value] : values) {
-    builder.value(key, value.type, value.bytes);
-  }
+  builder.values(values);
   std::string data(kVocabulary * kHidden * sizeof(float), '\0');
   builder.tensor("token_embd.weight", {kHidden, kVocabulary}, kF32, 0);
   for (const auto& [name, numbers] : tensors) {
@@ -77,15 +52,15 @@ std::string bytes_of(const Values& values, const Tensors& tensors) {
   return builder.data(data).build();
 }
 
-std::shared_ptr<const GgufFile> open(const Values& values, const Tensors& tensors = {}) {
+std::shared_ptr<const GgufFile> open(const Metadata& values, const Tensors& tensors = {}) {
   const MemoryFile file(bytes_of(values, tensors));
   return GgufFile::open(file.path());
 }
 
-Json config_of(const Values& values, const Tensors& tensors = {}) { return gguf_config(*open(values, tensors)); }
+Json config_of(const Metadata& values, const Tensors& tensors = {}) { return gguf_config(*open(values, tensors)); }
 
 // What is thrown, without the file's name; one line.
-std::string refusal(const Values& values, const Tensors& tensors = {}) {
+std::string refusal(const Metadata& values, const Tensors& tensors = {}) {
   const auto file = open(values, tensors);
   try {
     gguf_config(*file);
@@ -132,9 +107,9 @@ TEST_CASE("tensors say what metadata does not", "[checkpoint][gguf]") {
 
 TEST_CASE("missing numbers of KV heads and sizes of heads have their usual values", "[checkpoint][gguf]") {
   CHECK(config_of(without(sample("llama"), "llama.attention.head_count_kv"))["num_key_value_heads"] == 4);
-  const Values wide = with(sample("llama"), {{"llama.attention.key_length", u32(32)},
-                                             {"llama.attention.value_length", u32(32)},
-                                             {"llama.rope.dimension_count", u32(24)}});
+  const Metadata wide = with(sample("llama"), {{"llama.attention.key_length", u32(32)},
+                                               {"llama.attention.value_length", u32(32)},
+                                               {"llama.rope.dimension_count", u32(24)}});
   CHECK(config_of(wide)["head_dim"] == 32);
   CHECK(config_of(wide)["partial_rotary_factor"] == 0.75);
   CHECK(config_of(with(sample("llama"), {{"llama.attention.head_count_kv", i32s({2, 2, 2})}}))["num_key_value_heads"] ==
@@ -143,7 +118,7 @@ TEST_CASE("missing numbers of KV heads and sizes of heads have their usual value
 
 TEST_CASE("each architecture has its own words", "[checkpoint][gguf]") {
   const std::string name = GENERATE("qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3");
-  Values values = sample(name);
+  Metadata values = sample(name);
   values.emplace(name + ".attention.sliding_window", u32(512));
   const Json config = config_of(values);
   const std::map<std::string, std::string> architectures = {
@@ -170,9 +145,9 @@ TEST_CASE("each architecture has its own words", "[checkpoint][gguf]") {
 }
 
 TEST_CASE("the largest Gemmas scale scores by the share of a head", "[checkpoint][gguf]") {
-  const Values values = with(sample("gemma2"), {{"gemma2.block_count", u32(46)},
-                                                {"gemma2.attention.key_length", u32(32)},
-                                                {"gemma2.attention.value_length", u32(32)}});
+  const Metadata values = with(sample("gemma2"), {{"gemma2.block_count", u32(46)},
+                                                  {"gemma2.attention.key_length", u32(32)},
+                                                  {"gemma2.attention.value_length", u32(32)}});
   CHECK(config_of(values)["query_pre_attn_scalar"] == 16);
   CHECK(config_of(with(values, {{"gemma2.block_count", u32(42)}}))["query_pre_attn_scalar"] == 32);
 }
@@ -184,15 +159,15 @@ TEST_CASE("a Llama with a window is a Mistral", "[checkpoint][gguf]") {
 }
 
 TEST_CASE("rope scaling by metadata", "[checkpoint][gguf]") {
-  const auto scaling = [](const Values& values) { return config_of(with(sample("llama"), values))["rope_scaling"]; };
+  const auto scaling = [](const Metadata& values) { return config_of(with(sample("llama"), values))["rope_scaling"]; };
   CHECK(scaling({{"llama.rope.scaling.type", text("none")}}).is_null());
   CHECK(scaling({{"llama.rope.scaling.type", text("linear")}, {"llama.rope.scaling.factor", f32(4)}}) ==
         Json{{"rope_type", "linear"}, {"factor", 4.0}});
   CHECK(scaling({{"llama.rope.scale_linear", f32(2)}}) == Json{{"rope_type", "linear"}, {"factor", 2.0}});
-  const Values yarn = {{"llama.rope.scaling.type", text("yarn")},
-                       {"llama.rope.scaling.factor", f32(4)},
-                       {"llama.rope.scaling.original_context_length", u32(1024)},
-                       {"llama.rope.scaling.yarn_beta_fast", f32(16)}};
+  const Metadata yarn = {{"llama.rope.scaling.type", text("yarn")},
+                         {"llama.rope.scaling.factor", f32(4)},
+                         {"llama.rope.scaling.original_context_length", u32(1024)},
+                         {"llama.rope.scaling.yarn_beta_fast", f32(16)}};
   CHECK(scaling(yarn) ==
         Json{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}, {"beta_fast", 16.0}});
   CHECK(scaling(with(yarn, {{"llama.rope.scaling.attn_factor", f32(2)}}))["attention_factor"].get<double>() ==
@@ -208,8 +183,8 @@ TEST_CASE("rope scaling by tensors", "[checkpoint][gguf]") {
   CHECK(refusal(sample("llama"), {{"rope_freqs.weight", {1, 2}}}) ==
         "tensor 'rope_freqs.weight' must hold 8 values of F32, one for each pair of rotated dimensions");
 
-  const Values phi = with(sample("phi3"), {{"phi3.rope.scaling.original_context_length", u32(2048)},
-                                           {"phi3.rope.scaling.attn_factor", f32(1.19F)}});
+  const Metadata phi = with(sample("phi3"), {{"phi3.rope.scaling.original_context_length", u32(2048)},
+                                             {"phi3.rope.scaling.attn_factor", f32(1.19F)}});
   const Tensors both = {{"rope_factors_short.weight", std::vector<float>(8, 1.05F)},
                         {"rope_factors_long.weight", std::vector<float>(8, 2.5F)}};
   const Json longrope = config_of(phi, both)["rope_scaling"];
@@ -223,7 +198,7 @@ TEST_CASE("rope scaling by tensors", "[checkpoint][gguf]") {
 }
 
 TEST_CASE("generation stops at the ends of text, turn and message", "[checkpoint][gguf]") {
-  const auto ends = [](const Values& values) { return gguf_generation_config(*open(values))["eos_token_id"]; };
+  const auto ends = [](const Metadata& values) { return gguf_generation_config(*open(values))["eos_token_id"]; };
   CHECK(ends(sample("llama")) == Json({1, 3}));  // by its spelling
   CHECK(ends(with(sample("llama"), {{"tokenizer.ggml.token_type", i32s({3, 3, 1, 1, 1})}})) == 1);
   CHECK(ends(with(sample("llama"), {{"tokenizer.ggml.eot_token_id", u32(1)}})) == 1);
@@ -231,7 +206,7 @@ TEST_CASE("generation stops at the ends of text, turn and message", "[checkpoint
 }
 
 TEST_CASE("metadata that cannot be served is refused by key", "[checkpoint][gguf]") {
-  const Values llama = sample("llama");
+  const Metadata llama = sample("llama");
   CHECK(refusal(with(llama, {{"general.architecture", text("mamba")}})) ==
         "metadata key 'general.architecture' names 'mamba', which is not read from GGUF; known: llama, qwen2, qwen3, "
         "gemma, "

@@ -3,7 +3,6 @@
 #include "core/checkpoint/gguf_tokenizer.h"
 
 #include <functional>
-#include <map>
 
 #include "core/checkpoint/model_files.h"
 #include "core/checkpoint/pre_tokenizers.h"
@@ -16,15 +15,19 @@
 namespace promptcached::testing {
 namespace {
 
+using checkpoint::boolean;
+using checkpoint::f32s;
 using checkpoint::GgufBuilder;
 using checkpoint::GgufFile;
+using checkpoint::i32s;
+using checkpoint::Metadata;
 using checkpoint::ModelFiles;
-using checkpoint::raw;
-using checkpoint::raw_array;
-using checkpoint::raw_text;
-using checkpoint::ValueType;
+using checkpoint::text;
+using checkpoint::texts;
+using checkpoint::u32;
+using checkpoint::with;
+using checkpoint::without;
 using Ids = std::vector<TokenId>;
-using Values = std::map<std::string, std::pair<ValueType, std::string>>;
 
 Ids ids_of(const Tokenizer& tokenizer, std::string_view text, bool allow_special = false) {
   const auto ids = tokenizer.encode(text, allow_special);
@@ -32,61 +35,33 @@ Ids ids_of(const Tokenizer& tokenizer, std::string_view text, bool allow_special
   return *ids;
 }
 
-std::pair<ValueType, std::string> text(std::string_view value) { return {ValueType::kText, raw_text(value)}; }
-std::pair<ValueType, std::string> boolean(bool value) { return {ValueType::kBool, raw(value)}; }
-std::pair<ValueType, std::string> texts(const std::vector<std::string>& values) {
-  return {ValueType::kArray, raw_array(ValueType::kText, values)};
-}
-std::pair<ValueType, std::string> kinds(const std::vector<std::int32_t>& values) {
-  return {ValueType::kArray, raw_array(ValueType::kI32, values)};
-}
-std::pair<ValueType, std::string> scores(const std::vector<float>& values) {
-  return {ValueType::kArray, raw_array(ValueType::kF32, values)};
-}
-
-std::shared_ptr<const GgufFile> open(const Values& values) {
-  GgufBuilder builder;
-  for (const auto& [key, value] : values) {
-    builder.value(key, value.first, value.second);
-  }
-  const fakes::MemoryFile file(builder.build());
+std::shared_ptr<const GgufFile> open(const Metadata& values) {
+  const fakes::MemoryFile file(GgufBuilder().values(values).build());
   return GgufFile::open(file.path());
 }
 
-Values with(Values values, const Values& others) {
-  for (const auto& [key, value] : others) {
-    values.insert_or_assign(key, value);
-  }
-  return values;
-}
+const Metadata kByteLevel = {{"tokenizer.ggml.model", text("gpt2")},
+                             {"tokenizer.ggml.pre", text("gpt-2")},
+                             {"tokenizer.ggml.tokens", texts({"a", "b", "ab", "<|end|>", "\u0120", "1", "2"})},
+                             {"tokenizer.ggml.token_type", i32s({1, 1, 1, 3, 1, 1, 1})},
+                             {"tokenizer.ggml.merges", texts({"a b"})},
+                             {"tokenizer.ggml.eos_token_id", u32(3)}};
 
-Values without(Values values, const std::string& key) {
-  values.erase(key);
-  return values;
-}
-
-const Values kByteLevel = {{"tokenizer.ggml.model", text("gpt2")},
-                           {"tokenizer.ggml.pre", text("gpt-2")},
-                           {"tokenizer.ggml.tokens", texts({"a", "b", "ab", "<|end|>", "\u0120", "1", "2"})},
-                           {"tokenizer.ggml.token_type", kinds({1, 1, 1, 3, 1, 1, 1})},
-                           {"tokenizer.ggml.merges", texts({"a b"})},
-                           {"tokenizer.ggml.eos_token_id", {ValueType::kU32, raw(std::uint32_t{3})}}};
-
-const Values kSentencePiece = {
+const Metadata kSentencePiece = {
     {"general.architecture", text("llama")},
     {"tokenizer.ggml.model", text("llama")},
     {"tokenizer.ggml.tokens", texts({"<unk>", "<s>", "a", "b", "\u2581", "ab", "\u2581a", "<sep>", "x", "<0x0A>"})},
-    {"tokenizer.ggml.token_type", kinds({2, 3, 1, 1, 1, 1, 1, 4, 1, 6})},
-    {"tokenizer.ggml.scores", scores({0, 0, -5, -6, -7, -2, -1, -1000, -8, 0})},
-    {"tokenizer.ggml.unknown_token_id", {ValueType::kU32, raw(std::uint32_t{0})}},
-    {"tokenizer.ggml.bos_token_id", {ValueType::kU32, raw(std::uint32_t{1})}}};
+    {"tokenizer.ggml.token_type", i32s({2, 3, 1, 1, 1, 1, 1, 4, 1, 6})},
+    {"tokenizer.ggml.scores", f32s({0, 0, -5, -6, -7, -2, -1, -1000, -8, 0})},
+    {"tokenizer.ggml.unknown_token_id", u32(0)},
+    {"tokenizer.ggml.bos_token_id", u32(1)}};
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const Values& values) {
+std::shared_ptr<const Tokenizer> tokenizer_of(const Metadata& values) {
   return make_tokenizer(Json::parse(checkpoint::gguf_tokenizer_json(*open(values))));
 }
 
 // What is thrown, without the file's name; one line.
-std::string refusal(const Values& values, const std::function<void(const GgufFile&)>& read) {
+std::string refusal(const Metadata& values, const std::function<void(const GgufFile&)>& read) {
   const auto file = open(values);
   const std::string message = message_thrown([&] { read(*file); });
   const std::string start = file->path().string() + ": metadata key ";
@@ -95,7 +70,7 @@ std::string refusal(const Values& values, const std::function<void(const GgufFil
   return message.substr(std::min(start.size(), message.size()));
 }
 
-std::string refused_tokenizer(const Values& values) {
+std::string refused_tokenizer(const Metadata& values) {
   return refusal(values, [](const GgufFile& file) { checkpoint::gguf_tokenizer_json(file); });
 }
 
@@ -161,12 +136,12 @@ TEST_CASE("user-defined tokens are found before merges", "[tokenizer][gguf]") {
 }
 
 TEST_CASE("a space stands before the start alone where [INST] is a control token", "[tokenizer][gguf]") {
-  Values values = kSentencePiece;
+  Metadata values = kSentencePiece;
   values["tokenizer.ggml.tokens"] = texts({"<unk>", "<s>", "a", "b", "\u2581", "ab", "\u2581a", "[INST]"});
-  values["tokenizer.ggml.token_type"] = kinds({2, 3, 1, 1, 1, 1, 1, 3});
-  values["tokenizer.ggml.scores"] = scores({0, 0, -5, -6, -7, -2, -1, 0});
+  values["tokenizer.ggml.token_type"] = i32s({2, 3, 1, 1, 1, 1, 1, 3});
+  values["tokenizer.ggml.scores"] = f32s({0, 0, -5, -6, -7, -2, -1, 0});
   CHECK(ids_of(*tokenizer_of(values), "a[INST]a", true) == Ids{6, 7, 2});
-  values["tokenizer.ggml.token_type"] = kinds({2, 3, 1, 1, 1, 1, 1, 4});
+  values["tokenizer.ggml.token_type"] = i32s({2, 3, 1, 1, 1, 1, 1, 4});
   CHECK(ids_of(*tokenizer_of(values), "a[INST]a", true) == Ids{6, 7, 6});
 }
 
@@ -182,11 +157,11 @@ TEST_CASE("every known pre-tokenizer makes a tokenizer", "[tokenizer][gguf]") {
 }
 
 TEST_CASE("BOS is put in front where the file or its tokenizer says so", "[tokenizer][gguf]") {
-  const auto adds_bos = [](const Values& values) {
+  const auto adds_bos = [](const Metadata& values) {
     return checkpoint::gguf_tokenizer_config(*open(values))["add_bos_token"].get<bool>();
   };
-  const Values bos = {{"tokenizer.ggml.bos_token_id", {ValueType::kU32, raw(std::uint32_t{3})}}};
-  const Values llama3 = with(with(kByteLevel, bos), {{"tokenizer.ggml.pre", text("llama-bpe")}});
+  const Metadata bos = {{"tokenizer.ggml.bos_token_id", u32(3)}};
+  const Metadata llama3 = with(with(kByteLevel, bos), {{"tokenizer.ggml.pre", text("llama-bpe")}});
   CHECK(adds_bos(kSentencePiece));
   CHECK(!adds_bos(with(kSentencePiece, {{"tokenizer.ggml.add_bos_token", boolean(false)}})));
   CHECK(!adds_bos(with(kByteLevel, bos)));
@@ -214,7 +189,7 @@ TEST_CASE("vocabularies that cannot be read are refused by key", "[tokenizer][gg
   CHECK(refused_tokenizer(with(kByteLevel, {{"tokenizer.ggml.tokens", texts({"a", "b", "ab", "a", "c", "1", "2"})}})) ==
         "'tokenizer.ggml.tokens' has 'a' twice, as tokens 0 and 3");
   CHECK(refused_tokenizer(without(kSentencePiece, "tokenizer.ggml.scores")) == "'tokenizer.ggml.scores' is missing");
-  CHECK(refused_tokenizer(with(kSentencePiece, {{"tokenizer.ggml.scores", scores({1, 2})}})) ==
+  CHECK(refused_tokenizer(with(kSentencePiece, {{"tokenizer.ggml.scores", f32s({1, 2})}})) ==
         "'tokenizer.ggml.scores' has 2 entries for 10 tokens");
 }
 

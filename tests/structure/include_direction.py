@@ -14,9 +14,10 @@ ALLOWED = {
     "core/checkpoint": {"core/base"},
     "core/tokenizer": {"core/base", "core/checkpoint"},
     "core/kv": {"core/base"},
-    "core/model": {"core/base", "core/checkpoint"},
+    "core/kernels": set(),
+    "core/model": {"core/base", "core/checkpoint", "core/kernels"},
     "core/pml": {"core/base", "core/tokenizer"},
-    "core/engine": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model"},
+    "core/engine": {"core/base", "core/kernels", "core/tokenizer", "core/pml", "core/kv", "core/model"},
     "api": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine"},
     "server": {"core/base", "core/checkpoint", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine", "api"},
 }
@@ -26,6 +27,7 @@ MODEL_FRONT = {"core/model/causal_lm.h", "core/model/forward_batch.h"}
 # Library headers, and the only places that may include them (a room, or a file of it).
 LIBRARIES = {
     r"(ATen|c10|torch)/": ["core/model/"],
+    r"hwy/": ["core/kernels/"],
     r"httplib\.h": ["server/http_server.cpp"],
     r"pugixml\.hpp": ["core/pml/parser.cpp"],
     r"spdlog/": ["core/base/log.cpp"],

@@ -89,17 +89,16 @@ bool computes_on_cuda(const Config& config) { return config.model.device.starts_
 
 struct NumberFormat {
   std::string name;
-  std::int32_t bytes;
   std::string why;
 };
 
 // As the model resolves them when it is loaded (core/model/device.cpp), but for a look at what the machine has.
-NumberFormat number_format(const Config& config, const std::string& flag, const std::string& given) {
-  const bool on_cuda = computes_on_cuda(config);
-  const bool is_automatic = given == "auto";
-  const std::string name = is_automatic ? model::automatic_dtype(on_cuda) : given;
-  const std::string why = !is_automatic ? flag : on_cuda ? "auto, on CUDA" : "auto, on the CPU";
-  return {name, name == "fp32" ? 4 : 2, why};
+NumberFormat number_format(const Config& config, const std::string& flag, const std::string& given,
+                           const char* automatic) {
+  if (given != "auto") {
+    return {given, flag};
+  }
+  return {automatic, computes_on_cuda(config) ? "auto, on CUDA" : "auto, on the CPU"};
 }
 
 struct Tier {
@@ -153,9 +152,10 @@ void add_shape(const Config& config, const model::ModelConfig& model, Page& page
 
 // Returns the bytes of the weights.
 std::size_t add_weights(const Config& config, const model::ModelConfig& model, Page& page) {
-  const NumberFormat format = number_format(config, "--weights", config.model.weights);
+  const NumberFormat format =
+      number_format(config, "--weights", config.model.weights, model::automatic_weights(computes_on_cuda(config)));
   const std::int64_t parameters = model::count_parameters(model).all;
-  const auto bytes = static_cast<std::size_t>(parameters) * static_cast<std::size_t>(format.bytes);
+  const auto bytes = static_cast<std::size_t>(model::weight_bytes(model, format.name));
   page.line("device", config.model.device == "auto" ? "cpu (auto: a dry run looks for no other)" : config.model.device);
   page.line("parameters", grouped(parameters));
   page.line("weights", size(static_cast<double>(bytes)) + " as " + format.name + " (" + format.why + ")");
@@ -164,9 +164,10 @@ std::size_t add_weights(const Config& config, const model::ModelConfig& model, P
 
 // Returns the bytes of a token.
 std::size_t add_kv(const Config& config, const model::ModelConfig& model, Page& page) {
-  const NumberFormat format = number_format(config, "--kv-dtype", config.model.kv_dtype);
+  const NumberFormat format =
+      number_format(config, "--kv-dtype", config.model.kv_dtype, model::automatic_kv_dtype(computes_on_cuda(config)));
   const kv::KvGeometry geometry{static_cast<std::int32_t>(model.layers), static_cast<std::int32_t>(model.kv_heads),
-                                static_cast<std::int32_t>(model.head_dim), format.bytes};
+                                static_cast<std::int32_t>(model.head_dim), format.name == "fp32" ? 4 : 2};
   const std::size_t bytes = geometry.bytes_per_token();
   page.line("KV per token", grouped(static_cast<std::int64_t>(bytes)) + " bytes (" + mebibytes(bytes) + ") as " +
                                 format.name + " (" + format.why + ")");

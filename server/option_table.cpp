@@ -155,11 +155,12 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
                    "the directory's or file's name", text([](Config& c) -> auto& { return c.served_model_name; })});
   table.push_back(
       {"device", group, "DEVICE", "Where to compute: auto, cpu, cuda, cuda:N", defaults.model.device, set_device});
-  table.push_back({"weights", group, "TYPE",
-                   "Type of the weights: auto, fp32, bf16, fp16. auto: fp32 on CPU, the model's 16-bit type on CUDA",
-                   defaults.model.weights,
-                   choice([](Config& c) -> auto& { return c.model.weights; }, {"auto", "fp32", "bf16", "fp16"})});
-  table.push_back({"kv-dtype", group, "TYPE", "Type of keys and values: auto, fp32, fp16, bf16. auto: as for --weights",
+  table.push_back(
+      {"weights", group, "TYPE",
+       "Type of the weights: auto, fp32, bf16, fp16, int8. auto: int8 on the CPU, bf16 on CUDA", defaults.model.weights,
+       choice([](Config& c) -> auto& { return c.model.weights; }, {"auto", "fp32", "bf16", "fp16", "int8"})});
+  table.push_back({"kv-dtype", group, "TYPE",
+                   "Type of keys and values: auto, fp32, fp16, bf16. auto: fp16 on the CPU, bf16 on CUDA",
                    defaults.model.kv_dtype,
                    choice([](Config& c) -> auto& { return c.model.kv_dtype; }, {"auto", "fp32", "fp16", "bf16"})});
   table.push_back({"threads", group, "N", "CPU threads that compute", "physical cores",

@@ -60,12 +60,12 @@ ModelInfo describe(const ModelConfig& config, const ModelWeights& weights, const
   info.kv_heads = static_cast<std::int32_t>(config.kv_heads);
   info.head_dim = static_cast<std::int32_t>(config.head_dim);
   info.vocab_size = static_cast<std::int32_t>(config.vocab_size);
-  info.weights_dtype = dtype_name(compute.weights);
+  info.weights_dtype = weights_name(compute);
   info.kv_dtype = dtype_name(compute.kv);
   info.kv_element_bytes = static_cast<std::int32_t>(c10::elementSize(compute.kv));
   info.device = compute.device.str();
   info.parameters = weights.parameters;
-  info.weight_bytes = weights.bytes;
+  info.weight_bytes = weight_bytes(config, info.weights_dtype);
   info.end_tokens = config.end_tokens;
   return info;
 }

@@ -22,7 +22,7 @@ struct ModelInfo {
   std::int32_t head_dim = 0;
   std::int32_t vocab_size = 0;     // width of a logits row
   std::int32_t max_positions = 0;  // max_position_embeddings, or --max-model-len when smaller
-  std::string weights_dtype;       // "fp32", "bf16", "fp16"
+  std::string weights_dtype;       // "fp32", "bf16", "fp16", "int8"
   std::string kv_dtype;
   std::int32_t kv_element_bytes = 0;
   std::string device;  // "cpu", "cuda:0"
@@ -59,8 +59,8 @@ class CausalLm {
 struct LoadOptions {
   std::filesystem::path path;    // a Hugging Face directory or a GGUF file
   std::string device = "auto";   // "cpu", "cuda", "cuda:1"; auto: cuda when it can be loaded and has a device, else cpu
-  std::string weights = "auto";  // "fp32", "bf16", "fp16"; auto: 16-bit on CUDA, fp32 on CPU
-  std::string kv_dtype = "auto";                // the same
+  std::string weights = "auto";  // "fp32", "bf16", "fp16", "int8"; auto: 16-bit on CUDA, int8 on the CPU
+  std::string kv_dtype = "auto";                // "fp32", "bf16", "fp16"; auto: 16-bit on CUDA, fp16 on the CPU
   std::int32_t threads = 0;                     // 0: physical cores
   std::int32_t max_model_len = 0;               // 0: the model's own
   std::function<void(const std::string&)> log;  // progress lines; may be empty

@@ -54,7 +54,8 @@ Decoder::Decoder(const ModelConfig& config, ModelWeights weights, const Compute&
       attention_(shape_, compute, std::move(attention), make_rules(config, compute.device)) {}
 
 at::Tensor Decoder::embed(const ForwardBatch& batch) const {
-  at::Tensor hidden = weights_.embedding.index_select(0, index_tensor(batch.tokens, compute_.device));
+  at::Tensor hidden =
+      gather(weights_.embedding, batch.tokens, at::TensorOptions().dtype(compute_.weights).device(compute_.device));
   if (weights_.positions.defined()) {
     const at::Tensor rows = index_tensor(batch.positions, compute_.device) + config_.position_offset;
     hidden.add_(weights_.positions.index_select(0, rows));

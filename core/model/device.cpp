@@ -13,6 +13,7 @@
 
 #include "core/model/aten.h"
 #include "core/model/model_plan.h"
+#include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
@@ -76,14 +77,13 @@ at::Device resolve_device(const LoadOptions& options) {
   throw std::runtime_error("--device '" + options.device + "': expected auto, cpu, cuda or cuda:<number>");
 }
 
-at::ScalarType resolve_dtype(const std::string& flag, const std::string& name, at::Device device) {
-  const std::string resolved = name == "auto" ? automatic_dtype(device.is_cuda()) : name;
+at::ScalarType dtype_of(const std::string& flag, const std::string& name, const std::string& known) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    if (dtype_name(dtype) == resolved) {
+    if (dtype_name(dtype) == name) {
       return dtype;
     }
   }
-  throw std::runtime_error(flag + " '" + name + "': expected auto, fp32, bf16 or fp16");
+  throw std::runtime_error(flag + " '" + name + "': expected " + known);
 }
 
 }  // namespace
@@ -91,8 +91,16 @@ at::ScalarType resolve_dtype(const std::string& flag, const std::string& name, a
 Compute resolve_compute(const LoadOptions& options) {
   Compute compute;
   compute.device = resolve_device(options);
-  compute.weights = resolve_dtype("--weights", options.weights, compute.device);
-  compute.kv = resolve_dtype("--kv-dtype", options.kv_dtype, compute.device);
+  const bool on_cuda = compute.device.is_cuda();
+  const std::string weights = options.weights == "auto" ? automatic_weights(on_cuda) : options.weights;
+  compute.int8_weights = weights == "int8";
+  if (compute.int8_weights && on_cuda) {
+    throw std::runtime_error("--weights int8: on the CPU alone; use bf16 or fp16 with --device " + options.device);
+  }
+  compute.weights =
+      compute.int8_weights ? at::kFloat : dtype_of("--weights", weights, "auto, fp32, bf16, fp16 or int8");
+  compute.kv = dtype_of("--kv-dtype", options.kv_dtype == "auto" ? automatic_kv_dtype(on_cuda) : options.kv_dtype,
+                        "auto, fp32, bf16 or fp16");
   compute.attention = compute.device.is_cpu() ? at::kFloat : compute.weights;
   return compute;
 }
@@ -109,6 +117,8 @@ std::string dtype_name(at::ScalarType dtype) {
       return c10::toString(dtype);
   }
 }
+
+std::string weights_name(const Compute& compute) { return compute.int8_weights ? "int8" : dtype_name(compute.weights); }
 
 int physical_cores() {
   cpu_set_t allowed;
@@ -128,7 +138,10 @@ int physical_cores() {
   return std::max(1, static_cast<int>(cores.size()));
 }
 
-void set_threads(int threads) { at::set_num_threads(threads); }
+void set_threads(int threads) {
+  at::set_num_threads(threads);
+  set_team_threads(threads);
+}
 
 void flush_denormals() {
   // The mode belongs to a thread; a thread's helpers are its own for life, so once for each calling thread is enough.

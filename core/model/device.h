@@ -14,6 +14,7 @@ namespace promptcached::model {
 struct Compute {
   at::Device device = at::kCPU;
   at::ScalarType weights = at::kFloat;    // of weights and hidden states
+  bool int8_weights = false;              // matrices are rounded to 8 bits; the CPU alone, and `weights` is fp32
   at::ScalarType attention = at::kFloat;  // of queries and softmax inputs: fp32 on the CPU, whatever the weights
   at::ScalarType kv = at::kFloat;
 };
@@ -25,6 +26,9 @@ Compute resolve_compute(const LoadOptions& options);
 
 // "fp32", "bf16", "fp16".
 std::string dtype_name(at::ScalarType dtype);
+
+// The same of weights, and "int8".
+std::string weights_name(const Compute& compute);
 
 // Physical cores this process may use, at least 1.
 int physical_cores();

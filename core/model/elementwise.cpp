@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/model/aten.h"
+#include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
@@ -95,7 +96,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const float* source = x.const_data_ptr<float>();
   const float* factors = weight.const_data_ptr<float>();
   float* target = out.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, rows_per_task(hidden), [&](std::int64_t begin, std::int64_t end) {
+  for_each_run(rows, rows_per_task(hidden), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       normalize_row(source + row * hidden, factors, hidden, eps, target + row * hidden);
     }
@@ -175,7 +176,7 @@ Heads split_heads(const at::Tensor& qkv, const RopeAngles& angles, const HeadSha
     }
     rotate_head(from, cos + row * half, sin + row * half, half, head_dim, to);
   };
-  at::parallel_for(0, rows, rows_per_task(qkv.size(1)), [&](std::int64_t begin, std::int64_t end) {
+  for_each_run(rows, rows_per_task(qkv.size(1)), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       float* in = source + row * (heads + 2 * kv_heads) * head_dim;
       for (std::int64_t head = 0; head < heads; ++head) {

@@ -7,7 +7,7 @@
 
 #include "core/base/sha256.h"
 #include "core/model/architectures/architecture.h"
-#include "core/model/aten.h"
+#include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
@@ -81,16 +81,15 @@ std::string fingerprint(const ModelConfig& config, const checkpoint::StoredTenso
     }
   }
   std::vector<Sha256::Digest> digests(pieces.size());
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      digests[i] = Sha256().update_field("piece", pieces[i]).digest();
-    }
+  for_each_task(static_cast<std::int64_t>(pieces.size()), [&](std::int64_t i) {
+    const auto piece = static_cast<std::size_t>(i);
+    digests[piece] = Sha256().update_field("piece", pieces[piece]).digest();
   });
 
   Sha256 hash;
   hash.update_field("version", kVersion);
   ConfigHash(&hash).add(config);
-  hash.update_field("weights_dtype", dtype_name(compute.weights));
+  hash.update_field("weights_dtype", weights_name(compute));
   for (const auto& [name, tensor] : stored.all()) {
     hash.update_field("tensor", name).update_field("dtype", tensor.dtype);
     hash.update_field("shape", std::span<const std::int64_t>(tensor.shape));

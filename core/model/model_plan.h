@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/model/model_config.h"
 
@@ -18,8 +19,13 @@ struct ParameterCount {
 // Throws std::runtime_error when there are more than can be counted.
 ParameterCount count_parameters(const ModelConfig& config);
 
-// The number format that "auto" stands for, of weights and of KV.
-inline const char* automatic_dtype(bool on_cuda) { return on_cuda ? "bf16" : "fp32"; }
+// The number formats that "auto" stands for.
+inline const char* automatic_weights(bool on_cuda) { return on_cuda ? "bf16" : "int8"; }
+inline const char* automatic_kv_dtype(bool on_cuda) { return on_cuda ? "bf16" : "fp16"; }
+
+// Memory that the weights take in a format: "fp32", "bf16", "fp16" or "int8". In the last one the table of embeddings
+// is not counted: its rows are read from the file.
+std::int64_t weight_bytes(const ModelConfig& config, const std::string& format);
 
 // How long texts may get: the model's max_positions, or `max_model_len` where that is less; 0 stands for the former.
 // Dynamic rope scaling alone goes beyond the former, if asked to. Throws std::runtime_error when it is negative.

@@ -10,6 +10,7 @@
 #include "core/checkpoint/gguf_quants.h"
 #include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
+#include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
@@ -54,7 +55,8 @@ class Loader final {
   ModelWeights load() {
     ModelWeights weights;
     const std::int64_t hidden = config_.hidden_size;
-    weights.embedding = take(global(names_.embedding) + ".weight", {config_.vocab_size, hidden});
+    const StoredTensor& embedding = require(global(names_.embedding) + ".weight", {config_.vocab_size, hidden});
+    weights.embedding = load_embedding(embedding);
     if (config_.positions == PositionKind::kLearned) {
       weights.positions =
           take(global(names_.positions) + ".weight", {config_.max_positions + config_.position_offset, hidden});
@@ -67,11 +69,8 @@ class Loader final {
     }
     weights.final_norm = take_norm(global(names_.final_norm), hidden);
     // A tied model's file may hold a stray head; transformers ignore it, and so do we.
-    weights.head.weight = config_.tied_embeddings
-                              ? weights.embedding
-                              : take(std::string(names_.head) + ".weight", {config_.vocab_size, hidden});
+    weights.head = load_head(embedding, weights.embedding);
     weights.parameters = parameters_;
-    weights.bytes = parameters_ * static_cast<std::int64_t>(c10::elementSize(compute_.weights));
     return weights;
   }
 
@@ -79,6 +78,13 @@ class Loader final {
   struct Part {
     std::string_view name;
     std::int64_t out;
+  };
+
+  // Projections as one matrix, and the tensors it was made from.
+  struct Fused {
+    at::Tensor weight;
+    at::Tensor bias;
+    std::vector<std::string> names{};
   };
 
   std::string find_prefix() const {
@@ -92,6 +98,36 @@ class Loader final {
     std::string layer(names_.layer);
     layer.replace(layer.find('#'), 1, std::to_string(layer_));
     return prefix_ + layer + std::string(name);
+  }
+
+  // On the CPU rows are read where the file is mapped.
+  Embedding load_embedding(const StoredTensor& stored) const {
+    Embedding embedding{.table = {}, .stored = stored};
+    if (!compute_.device.is_cpu()) {
+      embedding.table = to_tensor(stored);
+    }
+    return embedding;
+  }
+
+  Linear load_head(const StoredTensor& embedding, const Embedding& loaded) {
+    if (!config_.tied_embeddings) {
+      return finish(
+          dense_linear(take(std::string(names_.head) + ".weight", {config_.vocab_size, config_.hidden_size}), {}),
+          {std::string(names_.head) + ".weight"});
+    }
+    return finish(dense_linear(loaded.table.defined() ? loaded.table : to_tensor(embedding), {}), {embedding.name});
+  }
+
+  // Rounds a matrix where that is wanted. `names` are the tensors it was made from.
+  Linear finish(Linear linear, const std::vector<std::string>& names) const {
+    if (compute_.int8_weights) {
+      pack(&linear);
+      for (const std::string& name : names) {
+        const StoredTensor* stored = stored_.find(name);
+        stored->file->release(stored->bytes);
+      }
+    }
+    return linear;
   }
 
   LayerWeights load_layer() {
@@ -128,22 +164,22 @@ class Loader final {
     const std::int64_t query = config_.heads * config_.head_dim;
     const std::int64_t key = config_.kv_heads * config_.head_dim;
     if (names_.qkv_layout == QkvLayout::kSeparate) {
-      Linear separate =
-          fuse({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
+      Fused separate =
+          join({{names_.q, query}, {names_.k, key}, {names_.v, key}}, config_.hidden_size, config_.qkv_bias);
       if (names_.rotated_pairs_adjoin) {
         part_pairs(separate.weight.narrow(0, 0, query + key));
         if (separate.bias.defined()) {
           part_pairs(separate.bias.narrow(0, 0, query + key));
         }
       }
-      return separate;
+      return finish(std::move(separate));
     }
-    Linear fused = fuse({{names_.qkv, query + 2 * key}}, config_.hidden_size, config_.qkv_bias);
+    Fused fused = join({{names_.qkv, query + 2 * key}}, config_.hidden_size, config_.qkv_bias);
     if (names_.qkv_layout == QkvLayout::kGrouped) {
       fused.weight = ungroup(fused.weight);
       fused.bias = fused.bias.defined() ? ungroup(fused.bias) : fused.bias;
     }
-    return fused;
+    return finish(std::move(fused));
   }
 
   // Rotation turns row i of a head together with row i + head_dim / 2; where the file has the two side by side, they
@@ -182,8 +218,16 @@ class Loader final {
     return config_.norm.adds_one && !names_.norms_hold_one ? weight.to(at::kFloat) + 1.0 : weight;
   }
 
-  // Several projections of the same input as one.
   Linear fuse(const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
+    return finish(join(parts, in, has_bias));
+  }
+
+  Linear finish(Fused fused) const {
+    return finish(dense_linear(std::move(fused.weight), std::move(fused.bias)), fused.names);
+  }
+
+  // Several projections of the same input as one.
+  Fused join(const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> weights;
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> biases;
     for (const Part& part : parts) {
@@ -192,13 +236,16 @@ class Loader final {
                                                              : std::vector<std::int64_t>{part.out, in}});
       biases.push_back({name + ".bias", {part.out}});
     }
-    Linear linear;
-    linear.weight =
+    Fused fused;
+    for (const auto& [name, shape] : weights) {
+      fused.names.push_back(name);
+    }
+    fused.weight =
         names_.transposed ? take(weights.front().first, weights.front().second).t().contiguous() : concatenate(weights);
     if (has_bias) {
-      linear.bias = concatenate(biases);
+      fused.bias = concatenate(biases);
     }
-    return linear;
+    return fused;
   }
 
   // The tensors one after another along their first dimension, as one.
@@ -220,17 +267,18 @@ class Loader final {
     return whole;
   }
 
+  at::Tensor take(const std::string& name, at::IntArrayRef shape) { return to_tensor(require(name, shape)); }
+
   // One tensor on the device, in the weights' format: where it is mapped if that will do.
-  at::Tensor take(const std::string& name, at::IntArrayRef shape) {
-    const StoredTensor& stored = require(name, shape);
+  at::Tensor to_tensor(const StoredTensor& stored) const {
     const at::ScalarType dtype = *tensor_dtype(stored.dtype);
     const bool aligned = reinterpret_cast<std::uintptr_t>(stored.bytes.data()) % c10::elementSize(dtype) == 0;
     if (compute_.device.is_cpu() && dtype == compute_.weights && aligned && !checkpoint::is_quantized(stored.dtype)) {
       // Never written to: the pages are mapped read-only. The deleter keeps the mapping alive.
       return at::from_blob(
-          const_cast<std::byte*>(stored.bytes.data()), shape, [file = stored.file](void*) {}, at::dtype(dtype));
+          const_cast<std::byte*>(stored.bytes.data()), stored.shape, [file = stored.file](void*) {}, at::dtype(dtype));
     }
-    at::Tensor tensor = at::empty(shape, options());
+    at::Tensor tensor = at::empty(stored.shape, options());
     copy(stored, tensor);
     return tensor;
   }
@@ -256,7 +304,7 @@ class Loader final {
     const std::int64_t row = stored.shape.back();
     const std::int64_t rows = row == 0 ? 0 : numbers.numel() / row;
     auto* out = numbers.data_ptr<float>();
-    at::parallel_for(0, rows, /*grain_size=*/64, [&](std::int64_t begin, std::int64_t end) {
+    for_each_run(rows, /*step=*/64, [&](std::int64_t begin, std::int64_t end) {
       checkpoint::dequantize(stored, begin * row, (end - begin) * row, out + begin * row);
     });
     return numbers;

@@ -11,6 +11,7 @@
 #include "core/checkpoint/stored_tensors.h"
 #include "core/model/device.h"
 #include "core/model/elementwise.h"
+#include "core/model/embedding.h"
 #include "core/model/linear.h"
 #include "core/model/model_config.h"
 
@@ -31,21 +32,21 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  at::Tensor embedding;  // [vocab, hidden]
+  Embedding embedding;
   at::Tensor positions;  // [position_offset + max_positions or more, hidden]
   Norm embedding_norm;   // [hidden]
   std::vector<LayerWeights> layers;
   Norm final_norm;  // [hidden]
-  Linear head;      // [vocab, hidden]; the embedding itself when tied
+  Linear head;      // [vocab, hidden]
 
   std::int64_t parameters = 0;
-  std::int64_t bytes = 0;
 };
 
 // Query, key and value weights become one, and so do gate and up, whatever the checkpoint's own layout. What has the
 // right layout and number format already is used where the file is mapped; everything else is copied once, quantised
-// numbers expanded. `log`, which may be empty, hears now and then how far it is. Throws std::runtime_error naming the
-// tensor that is missing or whose shape or number format does not fit.
+// numbers expanded. With int8 weights in `compute` all matrices are rounded to 8 bits and the file's pages let go.
+// `log`, which may be empty, hears now and then how far it is. Throws std::runtime_error naming the tensor that is
+// missing or whose shape or number format does not fit.
 ModelWeights load_weights(const ModelConfig& config, const checkpoint::StoredTensors& stored, const Compute& compute,
                           const std::function<void(const std::string&)>& log);
 

@@ -119,7 +119,7 @@ TEST_CASE("CPU attention adds a batch's reads together", "[model][kernels]") {
 TEST_CASE("Products of few rows equal the general ones", "[model][kernels]") {
   for (const auto& [in, out] : {std::pair(576, 960), std::pair(20, 7), std::pair(13, 3), std::pair(1536, 577)}) {
     for (const bool has_bias : {false, true}) {
-      const Linear linear{at::randn({out, in}), has_bias ? at::randn({out}) : at::Tensor()};
+      const Linear linear = dense_linear(at::randn({out, in}), has_bias ? at::randn({out}) : at::Tensor());
       for (const std::int64_t rows : {1, 2, 3, 4, 5}) {
         INFO(rows << " rows, " << in << " to " << out);
         const at::Tensor wide = at::randn({rows, 2 * in});

@@ -44,7 +44,8 @@ struct AttentionTask {
   AttentionRule rule{};
   float* out = nullptr;         // [rows, group, head_dim], rows out_stride numbers apart
   std::int64_t out_stride = 0;  // numbers
-  float* lse = nullptr;         // [rows, group]; a query that sees no key gets a finite number below all others
+  float* lse = nullptr;         // [rows, group], or nullptr; a query that sees no key gets a finite number below all
+                                // others
 };
 
 // A query's result depends on nothing but the task's keys and, in its last bits, on whether the task has more than

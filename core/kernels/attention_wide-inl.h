@@ -33,6 +33,7 @@ HWY_INLINE void score_tile(const float* HWY_RESTRICT q, const float* HWY_RESTRIC
       sum[key][v] = hn::Zero(d);
     }
   }
+#pragma GCC unroll 4
   for (std::int64_t i = 0; i < head_dim; ++i) {
     Vector query[kVectors];
     for (int v = 0; v < kVectors; ++v) {
@@ -63,6 +64,7 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights, const float* HWY_R
       sum[i][j] = hn::Mul(hn::Load(d, out + (i * kVectors + j) * kLanes), hn::Load(d, kept + j * kLanes));
     }
   }
+#pragma GCC unroll 4
   for (std::int64_t key = 0; key < keys; ++key) {
     Vector weight[kVectors];
     for (int j = 0; j < kVectors; ++j) {

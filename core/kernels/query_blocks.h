@@ -111,11 +111,14 @@ inline QueryBlock begin_queries(const AttentionTask& task, std::int64_t first, s
   return block;
 }
 
-// Writes the log-sum-exp of the block's query i; returns what its sum of values is to be multiplied by.
+// Writes the log-sum-exp of the block's query i where it is wanted; returns what its sum of values is to be multiplied
+// by.
 inline float finish_query(const AttentionTask& task, const QueryBlock& block, std::int64_t i) {
   const float total = block.total[i];
   const bool seen = block.largest[i] > kUnseen;
-  task.lse[block.first + i] = seen ? block.largest[i] * kLn2 + std::log(total) : kUnseen;
+  if (task.lse != nullptr) {
+    task.lse[block.first + i] = seen ? block.largest[i] * kLn2 + std::log(total) : kUnseen;
+  }
   return seen ? 1.0F / total : 0.0F;
 }
 

@@ -22,6 +22,8 @@ inline constexpr int kTile = kVectors == 3   ? 4
                              : kVectors == 2 ? 6
                                              : 8;
 
+inline constexpr std::int64_t kMostTile = 8;
+
 // scores[key] = the queries' products with the key, for kKeys keys.
 template <int kVectors, int kKeys>
 HWY_INLINE void score_tile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, std::int64_t head_dim,
@@ -120,7 +122,7 @@ HWY_INLINE void exponentiate_wide(std::int64_t keys, float* HWY_RESTRICT scores,
 // A block of queries over a block of keys, whose numbers lie at k and v in fp32.
 template <int kVectors>
 HWY_NOINLINE void add_wide(const KeyBlock& keys, const float* k, const float* v, std::int64_t head_dim,
-                           const AttentionRule& rule, const QueryBlock& queries, float* scores) {
+                           const AttentionRule& rule, const QueryBlock& queries, float* scores, Prefetcher* ahead) {
   const Visibility seen = visibility(keys, queries, rule);
   if (seen == Visibility::kNone) {
     return;
@@ -129,6 +131,7 @@ HWY_NOINLINE void add_wide(const KeyBlock& keys, const float* k, const float* v,
   constexpr std::int64_t kWidth = kVectors * kLanes;
   std::int64_t key = 0;
   for (; key + kStep <= keys.keys; key += kStep) {
+    ahead->step();
     score_tile<kVectors, kStep>(queries.q, k + key * head_dim, head_dim, scores + key * kWidth);
   }
   for (; key < keys.keys; ++key) {
@@ -144,6 +147,7 @@ HWY_NOINLINE void add_wide(const KeyBlock& keys, const float* k, const float* v,
   exponentiate_wide<kVectors>(keys.keys, scores, queries, kept);
   std::int64_t i = 0;
   for (; i + kStep <= head_dim; i += kStep) {
+    ahead->step();
     value_tile<kVectors, kStep>(scores, v + i, keys.keys, head_dim, kept, queries.out + i * kWidth);
   }
   for (; i < head_dim; ++i) {
@@ -152,14 +156,14 @@ HWY_NOINLINE void add_wide(const KeyBlock& keys, const float* k, const float* v,
 }
 
 HWY_INLINE void add_wide(const KeyBlock& keys, const float* k, const float* v, const AttentionTask& task,
-                         const QueryBlock& queries, float* scores) {
+                         const QueryBlock& queries, float* scores, Prefetcher* ahead) {
   switch (queries.width / kLanes) {
     case 1:
-      return add_wide<1>(keys, k, v, task.head_dim, task.rule, queries, scores);
+      return add_wide<1>(keys, k, v, task.head_dim, task.rule, queries, scores, ahead);
     case 2:
-      return add_wide<2>(keys, k, v, task.head_dim, task.rule, queries, scores);
+      return add_wide<2>(keys, k, v, task.head_dim, task.rule, queries, scores, ahead);
     default:
-      return add_wide<3>(keys, k, v, task.head_dim, task.rule, queries, scores);
+      return add_wide<3>(keys, k, v, task.head_dim, task.rule, queries, scores, ahead);
   }
 }
 
@@ -201,7 +205,7 @@ HWY_INLINE const float* as_fp32(const KeyBlock& keys, std::int64_t head_dim, con
 }
 
 // Keys looked at together: they and their values stay in the first cache.
-HWY_INLINE std::int64_t wide_block_keys(std::int64_t head_dim) { return head_dim <= 96 ? kMostBlockKeys : 32; }
+HWY_INLINE std::int64_t wide_block_keys(std::int64_t head_dim) { return head_dim <= 32 ? kMostBlockKeys : 32; }
 
 // `count` of the task's queries, at most kMostQueryBlocks times kWidest.
 template <typename T>
@@ -226,8 +230,11 @@ HWY_NOINLINE void attend_wide(const AttentionTask& task, std::int64_t first, std
   while (walk.next(&keys)) {
     const float* k = as_fp32<T>(keys, task.head_dim, &KeyPiece::k, k_scratch);
     const float* v = as_fp32<T>(keys, task.head_dim, &KeyPiece::v, v_scratch);
+    Prefetcher ahead =
+        walk.prefetcher(task.head_dim * static_cast<std::int64_t>(sizeof(T)),
+                        static_cast<std::int64_t>(block_count) * (block_keys + task.head_dim) / kMostTile);
     for (const QueryBlock& queries : all) {
-      add_wide(keys, k, v, task, queries, scores);
+      add_wide(keys, k, v, task, queries, scores, &ahead);
     }
   }
   for (const QueryBlock& queries : all) {

@@ -30,6 +30,37 @@ struct KeyBlock {
   std::span<const KeyChunk> parts() const { return {chunks.data(), static_cast<std::size_t>(chunk_count)}; }
 };
 
+// Asks for the memory of keys and values before they are needed, a few lines at a time: what comes from far takes
+// longer than the processor's own guesses look ahead.
+class Prefetcher final {
+ public:
+  Prefetcher() = default;
+  // `bytes` of both, spread over `steps` steps.
+  Prefetcher(const void* k, const void* v, std::int64_t bytes, std::int64_t steps)
+      : k_(static_cast<const char*>(k)),
+        v_(static_cast<const char*>(v)),
+        left_(bytes),
+        step_((bytes / steps + kLine) / kLine * kLine) {}
+
+  void step() {
+    const std::int64_t end = std::min(left_, step_);
+    for (std::int64_t i = 0; i < end; i += kLine) {
+      __builtin_prefetch(k_ + i, 0, 2);
+      __builtin_prefetch(v_ + i, 0, 2);
+    }
+    k_ += end;
+    v_ += end;
+    left_ -= end;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const char* k_ = nullptr;
+  const char* v_ = nullptr;
+  std::int64_t left_ = 0;
+  std::int64_t step_ = 0;
+};
+
 // Walks over a task's keys.
 class KeyBlocks final {
  public:
@@ -60,6 +91,17 @@ class KeyBlocks final {
       block->last_position = *std::max_element(block->positions.begin(), block->positions.begin() + block->keys);
     }
     return block->keys > 0;
+  }
+
+  // For the keys that come next, as far as they belong to one piece. `row_bytes`: those of one key.
+  Prefetcher prefetcher(std::int64_t row_bytes, std::int64_t steps) const {
+    if (piece_ == pieces_.size()) {
+      return {};
+    }
+    const KeyPiece& piece = pieces_[piece_];
+    const std::int64_t offset = token_ * row_bytes;
+    return {static_cast<const char*>(piece.k) + offset, static_cast<const char*>(piece.v) + offset,
+            std::min(block_keys_, piece.tokens - token_) * row_bytes, steps};
   }
 
  private:

@@ -1,182 +1,177 @@
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
+#include <atomic>
+#include <cstddef>
+#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "core/kernels/attention.h"
 #include "core/model/aten.h"
 #include "core/model/attention_backend.h"
-#include "core/model/merge_row.h"
-#include "core/model/stream_reads.h"
+#include "core/model/attention_plan.h"
 
 namespace promptcached::model {
 namespace {
 
-// Numbers below which a second thread costs more than it saves.
-constexpr std::int64_t kNumbersPerTask = 16 * 1024;
-// Queries of a KV head above which there is work enough for all threads without dividing the keys.
-constexpr std::int64_t kManyQueries = 512;
-// Queries of a KV head up to which streaming the keys beats torch's blocked attention.
-constexpr std::int64_t kFewQueries = 256;
-// Keys below which dividing them costs more than it saves.
-constexpr std::int64_t kFewKeys = 128;
+// Products below which a second thread costs more than it saves.
+constexpr std::int64_t kSerialProducts = std::int64_t{128} << 10U;
 
-// Partial results over `parts` runs of keys, still to be merged.
-struct Parts {
-  at::Tensor out;  // [kv_heads, parts, rows, group, head_dim] fp32; any strides, the last one 1
-  at::Tensor lse;  // [kv_heads, parts, rows, group] fp32; any strides
-};
-
-double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
-
-// Into how many runs the keys are divided so that heads times runs spread evenly over the threads.
-std::int64_t key_runs(std::int64_t kv_heads, std::int64_t queries, std::int64_t tokens) {
-  const std::int64_t threads = at::get_num_threads();
-  const std::int64_t runs = threads / std::gcd(threads, kv_heads);
-  return queries >= kManyQueries || tokens / runs < kFewKeys ? 1 : runs;
-}
-
-// All queries against `runs` equal runs of keys at once. The group's queries are further rows to the operation, so a
-// key is read once for all of them; the runs are its "heads". Views only, no copies.
-Parts attend_runs(const at::Tensor& q,  // [kv_heads, rows, group, head_dim], rows and group contiguous
-                  const at::Tensor& k,  // [kv_heads, tokens, head_dim]; tokens is a multiple of runs
-                  const at::Tensor& v, std::int64_t runs) {
-  const std::int64_t kv_heads = q.size(0);
-  const std::int64_t rows = q.size(1);
-  const std::int64_t group = q.size(2);
-  const std::int64_t head_dim = q.size(3);
-  const std::int64_t run = k.size(1) / runs;
-  const at::Tensor queries = q.as_strided({kv_heads, runs, rows * group, head_dim}, {q.stride(0), 0, head_dim, 1});
-  const auto divide = [&](const at::Tensor& x) {
-    return x.as_strided({kv_heads, runs, run, head_dim}, {x.stride(0), run * head_dim, head_dim, 1});
-  };
-  const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-      queries, divide(k), divide(v), /*dropout_p=*/0.0, /*is_causal=*/false, /*attn_mask=*/{}, scale_of(q));
-  return {out.unflatten(2, {rows, group}), lse.unflatten(2, {rows, group})};
-}
-
-// Merges row i of `parts` into row rows[i] of `sum`.
-void merge(const Parts& parts, std::span<const std::int32_t> rows, AttentionSum* sum) {
-  const auto count = static_cast<std::int64_t>(rows.size());
-  const std::int64_t part_count = parts.out.size(1);
-  const std::int64_t group = parts.out.size(3);
-  const std::int64_t head_dim = parts.out.size(4);
-  const std::int64_t all_rows = sum->out.size(1);
-  const at::IntArrayRef out_strides = parts.out.strides();
-  const at::IntArrayRef lse_strides = parts.lse.strides();
-  const float* out = parts.out.const_data_ptr<float>();
-  const float* lse = parts.lse.const_data_ptr<float>();
-  float* sum_out = sum->out.mutable_data_ptr<float>();
-  float* sum_lse = sum->lse.mutable_data_ptr<float>();
-  const auto merge_one = [&](std::int64_t head, std::int64_t row, std::int64_t member) {
-    const std::int64_t query = (head * all_rows + rows[row]) * group + member;
-    for (std::int64_t part = 0; part < part_count; ++part) {
-      merge_row(out + head * out_strides[0] + part * out_strides[1] + row * out_strides[2] + member * out_strides[3],
-                lse[head * lse_strides[0] + part * lse_strides[1] + row * lse_strides[2] + member * lse_strides[3]],
-                head_dim, sum_out + query * head_dim, sum_lse + query);
-    }
-  };
-  const std::int64_t grain = std::max<std::int64_t>(1, kNumbersPerTask / (part_count * group * head_dim));
-  at::parallel_for(0, parts.out.size(0) * count, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      for (std::int64_t member = 0; member < group; ++member) {
-        merge_one(i / count, i % count, member);
-      }
-    }
-  });
-}
-
-// Many queries over one read: torch's blocked attention.
-void add_many(const at::Tensor& q, const StoredKeys& read, AttentionSum* sum) {
-  const std::vector<std::int32_t>& rows = read.rows->rows;
-  const auto count = static_cast<std::int64_t>(rows.size());
-  const at::Tensor queries =
-      read.rows->index.defined() ? q.index_select(1, read.rows->index) : q.narrow(1, rows.front(), count);
-  const at::Tensor k = read.k.to(at::kFloat);
-  const at::Tensor v = read.v.to(at::kFloat);
-  const std::int64_t runs = key_runs(q.size(0), count * q.size(2), k.size(1));
-  const std::int64_t rest = k.size(1) % runs;
-  const std::int64_t even = k.size(1) - rest;
-  merge(attend_runs(queries, k.narrow(1, 0, even), v.narrow(1, 0, even), runs), rows, sum);
-  if (rest > 0) {
-    merge(attend_runs(queries, k.narrow(1, even, rest), v.narrow(1, even, rest), 1), rows, sum);
+kernels::KvFormat format_of(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return kernels::KvFormat::kFp16;
+    case at::kBFloat16:
+      return kernels::KvFormat::kBf16;
+    default:
+      return kernels::KvFormat::kFp32;
   }
 }
 
 class CpuAttention final : public AttentionBackend {
  public:
-  void begin_self(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
-    if (!rule.is_plain()) {
-      generic_->begin_self(states, rows, rule, sum);
-      return;
+  void begin(const AttentionSetup& setup, const ForwardBatch& batch) override {
+    setup_ = &setup;
+    plan_.make(batch, setup.shape.kv_heads, setup.shape.group, setup.needs_positions());
+    const std::int64_t parts = plan_.part_count() * setup.shape.kv_heads * setup.shape.group;
+    grow(&part_out_, parts * setup.shape.head_dim);
+    grow(&part_lse_, parts);
+    const std::int64_t counters = batch.rows() * setup.shape.kv_heads;
+    if (counter_count_ < counters) {
+      counters_ = std::make_unique<std::atomic<std::int32_t>[]>(static_cast<std::size_t>(counters));
+      counter_count_ = counters;
     }
-    const std::int64_t all_rows = states.q.size(1);
-    const std::int64_t group = states.q.size(2);
-    const std::int64_t head_dim = states.q.size(3);
-    const auto scale = static_cast<float>(scale_of(states.q));
-    const float* q = states.q.const_data_ptr<float>();
-    float* out = sum->out.mutable_data_ptr<float>();
-    float* lse = sum->lse.mutable_data_ptr<float>();
-    for (std::int64_t head = 0; head < states.q.size(0); ++head) {
-      for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-        const float* key = states.k.const_data_ptr<float>() + head * states.k.stride(0) + row * head_dim;
-        const float* value = states.v.const_data_ptr<float>() + head * states.v.stride(0) + row * head_dim;
-        for (std::int64_t member = 0; member < group; ++member) {
-          const std::int64_t query = (head * all_rows + row) * group + member;
-          const float* x = q + query * head_dim;
-          lse[query] = scale * std::inner_product(x, x + head_dim, key, 0.0F);
-          std::memcpy(out + query * head_dim, value, static_cast<std::size_t>(head_dim) * sizeof(float));
-        }
-      }
+    products_ = 0;
+    for (const PlannedTask& task : plan_.tasks()) {
+      products_ += task.rows * task.keys * setup.shape.group * setup.shape.kv_heads * setup.shape.head_dim;
     }
   }
 
-  void begin_causal(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
-    if (!rule.is_plain()) {
-      generic_->begin_causal(states, rows, rule, sum);
-      return;
-    }
-    // KV heads as the operation's batch and the group as its heads, all of which read the same keys.
-    const auto narrow = [&](const at::Tensor& x) { return x.narrow(1, rows.begin, rows.size()); };
-    const auto spread = [&](const at::Tensor& x) {
-      return narrow(x).unsqueeze(1).expand({x.size(0), states.q.size(2), rows.size(), x.size(2)});
-    };
-    const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-        narrow(states.q).transpose(1, 2), spread(states.k), spread(states.v), /*dropout_p=*/0.0, /*is_causal=*/true,
-        /*attn_mask=*/{}, scale_of(states.q));
-    if (rows.size() == states.q.size(1)) {
-      *sum = {out.transpose(1, 2).contiguous(), lse.transpose(1, 2).contiguous()};
-    } else {
-      narrow(sum->out).copy_(out.transpose(1, 2));
-      narrow(sum->lse).copy_(lse.transpose(1, 2));
-    }
-  }
-
-  void add(const NewStates& states, std::span<const StoredKeys> reads, const ScoreRule& rule,
-           AttentionSum* sum) const override {
-    if (!rule.is_plain()) {
-      generic_->add(states, reads, rule, sum);
-      return;
-    }
-    const at::Tensor& q = states.q;
-    std::vector<StoredKeys> few;
-    for (const StoredKeys& read : reads) {
-      const auto queries = static_cast<std::int64_t>(read.rows->rows.size()) * q.size(2);
-      if (queries <= kFewQueries && can_stream(q.size(3))) {
-        few.push_back(read);
-      } else {
-        add_many(q, read, sum);
+  at::Tensor attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& kv) override {
+    const std::int64_t rows = q.size(1);
+    at::Tensor out = at::empty({rows, q.size(0) * q.size(2) * q.size(3)}, q.options());
+    const Layer states{layer, rows, q.const_data_ptr<float>(), static_cast<const std::byte*>(kv.const_data_ptr()),
+                       out.mutable_data_ptr<float>()};
+    const std::int64_t kv_heads = setup_->shape.kv_heads;
+    if (plan_.part_count() > 0) {
+      for (std::int64_t i = 0; i < rows * kv_heads; ++i) {
+        counters_[static_cast<std::size_t>(i)].store(
+            static_cast<std::int32_t>(plan_.parts_of(static_cast<std::int32_t>(i / kv_heads)).size()),
+            std::memory_order_relaxed);
       }
     }
-    if (!few.empty()) {
-      stream_reads(q, few, sum);
-    }
+    // Each thread takes the next task until none is left: their costs differ.
+    const auto tasks = static_cast<std::int64_t>(plan_.tasks().size()) * kv_heads;
+    std::atomic<std::int64_t> next{0};
+    const std::int64_t threads = products_ < kSerialProducts ? 1 : at::get_num_threads();
+    at::parallel_for(0, threads, 1, [&](std::int64_t, std::int64_t) {
+      for (std::int64_t i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) {
+        run(states, plan_.tasks()[static_cast<std::size_t>(i / kv_heads)], i % kv_heads);
+      }
+    });
+    return out;
   }
 
  private:
-  std::unique_ptr<AttentionBackend> generic_ = make_generic_attention();
+  // One layer's states.
+  struct Layer {
+    std::int64_t layer;
+    std::int64_t rows;
+    const float* q;       // [kv_heads, rows, group, head_dim]
+    const std::byte* kv;  // [2, kv_heads, rows, head_dim]
+    float* out;           // [rows, kv_heads, group, head_dim]
+  };
+
+  template <typename T>
+  static void grow(std::vector<T>* memory, std::int64_t size) {
+    if (memory->size() < static_cast<std::size_t>(size)) {
+      memory->resize(static_cast<std::size_t>(size));
+    }
+  }
+
+  std::int64_t row_size() const { return setup_->shape.group * setup_->shape.head_dim; }
+
+  // The first of a task's parts of one head; a row's are `group` numbers (times head_dim, for values).
+  std::int64_t part_of(const PlannedTask& task, std::int64_t head) const {
+    return (task.first_part * setup_->shape.kv_heads + head * task.rows) * setup_->shape.group;
+  }
+
+  kernels::KeyPiece piece_of(const Layer& states, const PlannedPiece& piece, std::int64_t head) const {
+    const HeadShape& shape = setup_->shape;
+    const bool is_new = piece.kv.data == nullptr;
+    const auto element = static_cast<std::int64_t>(c10::elementSize(setup_->compute.kv));
+    const std::int64_t head_bytes = piece.kv.tokens * shape.head_dim * element;
+    const std::int64_t half = shape.kv_heads * head_bytes;
+    const std::byte* k = (is_new ? states.kv : piece.kv.data + states.layer * 2 * half) + head * head_bytes +
+                         piece.offset * shape.head_dim * element;
+    return {k, k + half, piece.tokens, piece.limits < 0 ? nullptr : plan_.limits() + piece.limits,
+            piece.positions < 0 ? nullptr : plan_.positions() + piece.positions};
+  }
+
+  kernels::AttentionRule rule_of(std::int64_t layer, std::int64_t head) const {
+    const ScoreRule& rule = setup_->rules[static_cast<std::size_t>(layer)];
+    return {static_cast<float>(rule.softcap), static_cast<float>(rule.window),
+            rule.slopes.defined() ? rule.slopes.const_data_ptr<float>() + head * setup_->shape.group : nullptr};
+  }
+
+  // One task of one head; merges the rows whose last part this was.
+  void run(const Layer& states, const PlannedTask& task, std::int64_t head) {
+    static thread_local std::vector<kernels::KeyPiece> pieces;  // kept, as the memory of all threads here
+    pieces.clear();
+    for (std::int32_t i = 0; i < task.pieces; ++i) {
+      pieces.push_back(piece_of(states, plan_.pieces()[static_cast<std::size_t>(task.first_piece + i)], head));
+    }
+    const HeadShape& shape = setup_->shape;
+    const std::int32_t* rows = plan_.rows() + task.first_row;
+    kernels::AttentionTask work{.pieces = pieces,
+                                .format = format_of(setup_->compute.kv),
+                                .head_dim = shape.head_dim,
+                                .group = shape.group,
+                                .rows = {rows, static_cast<std::size_t>(task.rows)},
+                                .q = states.q + head * states.rows * row_size(),
+                                .row_positions = plan_.positions(),
+                                .rule = rule_of(states.layer, head)};
+    if (task.first_part < 0) {
+      // Its rows are neighbours.
+      work.out = states.out + (rows[0] * shape.kv_heads + head) * row_size();
+      work.out_stride = shape.kv_heads * row_size();
+      kernels::compute_attention(work);
+      return;
+    }
+    const std::int64_t part = part_of(task, head);
+    work.out = part_out_.data() + part * shape.head_dim;
+    work.out_stride = row_size();
+    work.lse = part_lse_.data() + part;
+    kernels::compute_attention(work);
+    for (std::int32_t i = 0; i < task.rows; ++i) {
+      auto& left = counters_[static_cast<std::size_t>(rows[i] * shape.kv_heads + head)];
+      if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        merge(rows[i], head, states);
+      }
+    }
+  }
+
+  void merge(std::int32_t row, std::int64_t head, const Layer& states) const {
+    static thread_local std::vector<kernels::AttentionPart> parts;
+    const HeadShape& shape = setup_->shape;
+    float* out = states.out + (row * shape.kv_heads + head) * row_size();
+    for (std::int64_t member = 0; member < shape.group; ++member) {
+      parts.clear();
+      for (const PlannedPart& planned : plan_.parts_of(row)) {
+        const PlannedTask& task = plan_.tasks()[static_cast<std::size_t>(planned.task)];
+        const std::int64_t part = part_of(task, head) + planned.row * shape.group + member;
+        parts.push_back({part_out_.data() + part * shape.head_dim, part_lse_[static_cast<std::size_t>(part)]});
+      }
+      kernels::merge_attention(parts, shape.head_dim, out + member * shape.head_dim);
+    }
+  }
+
+  const AttentionSetup* setup_ = nullptr;
+  AttentionPlan plan_;
+  std::int64_t products_ = 0;
+  std::vector<float> part_out_;  // [parts of all tasks, kv_heads, group, head_dim], each task's heads together
+  std::vector<float> part_lse_;  // the same without head_dim
+  std::unique_ptr<std::atomic<std::int32_t>[]> counters_;  // [rows, kv_heads] parts that are still to come
+  std::int64_t counter_count_ = 0;
 };
 
 }  // namespace

@@ -1,159 +1,185 @@
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "core/model/aten.h"
 #include "core/model/attention_backend.h"
-#include "core/model/elementwise.h"
+#include "core/model/attention_sums.h"
 
 namespace promptcached::model {
 namespace {
 
-// Scores held at once, in numbers: long queries go through in slices of rows.
-constexpr std::int64_t kScores = std::int64_t{16} << 20U;
-
-double scale_of(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
-
-// Scores as the rule has them, from scaled products; in place where that is possible.
-at::Tensor ruled(at::Tensor scores,  // [kv_heads, rows, group, tokens]
-                 const ScoreRule& rule,
-                 const at::Tensor& positions,  // [rows]
-                 const at::Tensor& keys)       // [tokens]
-{
-  if (rule.softcap > 0) {
-    soft_cap(rule.softcap, &scores);
+RowList row_list(std::vector<std::int32_t> rows, at::Device device) {
+  RowList list{std::move(rows), {}};
+  const auto count = static_cast<std::int32_t>(list.rows.size());
+  if (count > 0 && list.rows.back() - list.rows.front() + 1 != count) {
+    list.index = at::tensor(list.rows, at::kLong).to(device);
   }
-  if (!rule.needs_positions()) {
-    return scores;
-  }
-  const at::Tensor distance = positions.unsqueeze(1) - keys.unsqueeze(0);  // [rows, tokens]
-  if (rule.slopes.defined()) {
-    scores.sub_(rule.slopes.view({scores.size(0), 1, scores.size(2), 1}) *
-                distance.to(at::kFloat).view({1, distance.size(0), 1, distance.size(1)}));
-  }
-  if (rule.window > 0) {
-    scores.masked_fill_(distance.ge(rule.window).view({1, distance.size(0), 1, distance.size(1)}),
-                        -std::numeric_limits<double>::infinity());
-  }
-  return scores;
+  return list;
 }
 
-// Queries, and the positions they and their keys stand at where the rule needs them.
-struct Scored {
-  at::Tensor q;          // [kv_heads, rows, group, head_dim]
-  at::Tensor k;          // [kv_heads, tokens, head_dim]
-  at::Tensor v;          // the same
-  at::Tensor positions;  // [rows]
-  at::Tensor keys;       // [tokens]
-};
-
-AttentionSum attend(const Scored& in, const ScoreRule& rule,
-                    const at::Tensor& mask)  // [rows, tokens], true where a row may look; undefined: everywhere
-{
-  const std::int64_t kv_heads = in.q.size(0);
-  const std::int64_t rows = in.q.size(1);
-  const std::int64_t group = in.q.size(2);
-  const std::int64_t tokens = in.k.size(1);
-  const at::Tensor folded = in.q.reshape({kv_heads, rows * group, in.q.size(3)});
-  at::Tensor scores = at::bmm(folded, in.k.transpose(1, 2)).to(at::kFloat).mul_(scale_of(in.q));
-  scores = ruled(scores.view({kv_heads, rows, group, tokens}), rule, in.positions, in.keys);
-  if (mask.defined()) {
-    scores.masked_fill_(mask.logical_not().view({1, rows, 1, tokens}), -std::numeric_limits<double>::infinity());
+std::vector<std::int32_t> spell_out(const std::vector<RowRange>& ranges) {
+  std::vector<std::int32_t> rows;
+  for (const RowRange& range : ranges) {
+    for (std::int32_t row = range.begin; row < range.end; ++row) {
+      rows.push_back(row);
+    }
   }
-  scores = scores.view({kv_heads, rows * group, tokens});
-  const at::Tensor lse = scores.logsumexp(-1, /*keepdim=*/true);
-  const at::Tensor weights = scores.sub_(lse).exp_().to(in.v.scalar_type());
-  return {at::bmm(weights, in.v).to(at::kFloat).view({kv_heads, rows, group, in.q.size(3)}),
-          lse.view({kv_heads, rows, group})};
+  return rows;
 }
 
-at::Tensor slice_of(const at::Tensor& positions, std::int64_t first, std::int64_t count) {
-  return positions.defined() ? positions.narrow(0, first, count) : positions;
+std::int32_t last_position(const KvRead& read) {
+  const PositionRun& run = read.positions.back();
+  return run.position + (read.count - run.offset) - 1;
 }
 
-// Calls visit(first, count) for slices of `rows` rows of queries that keep the scores within bounds.
-template <typename Visit>
-void for_slices(const at::Tensor& q, std::int64_t rows, std::int64_t tokens, const Visit& visit) {
-  const std::int64_t slice = std::max<std::int64_t>(1, kScores / (q.size(0) * q.size(2) * tokens));
-  for (std::int64_t first = 0; first < rows; first += slice) {
-    visit(first, std::min(slice, rows - first));
-  }
-}
-
-// Merges two partial results over different keys.
-AttentionSum merged(const AttentionSum& a, const AttentionSum& b) {
-  const at::Tensor lse = at::logaddexp(a.lse, b.lse);
-  const at::Tensor a_weight = (a.lse - lse).exp_().unsqueeze(-1);
-  const at::Tensor b_weight = (b.lse - lse).exp_().unsqueeze(-1);
-  return {a.out * a_weight + b.out * b_weight, lse};
+ScoreRule without_window(ScoreRule rule) {
+  rule.window = 0;
+  return rule;
 }
 
 class GenericAttention final : public AttentionBackend {
  public:
-  void begin_self(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
-    const auto narrow = [&](const at::Tensor& x) { return x.narrow(1, rows.begin, rows.size()); };
-    const at::Tensor queries = narrow(states.q).to(at::kFloat);
-    const at::Tensor keys = narrow(states.k).unsqueeze(2).to(at::kFloat);  // [kv_heads, rows, 1, head_dim]
-    const at::Tensor values = narrow(states.v).unsqueeze(2).to(at::kFloat);
-    at::Tensor scores = (queries * keys).sum(-1).mul_(scale_of(states.q));
-    if (rule.softcap > 0) {  // at distance 0 nothing else applies
-      soft_cap(rule.softcap, &scores);
-    }
-    narrow(sum->lse).copy_(scores);
-    narrow(sum->out).copy_(values.expand_as(queries));
-  }
-
-  void begin_causal(const NewStates& states, RowRange rows, const ScoreRule& rule, AttentionSum* sum) const override {
-    for_slices(states.q, rows.size(), rows.size(), [&](std::int64_t first, std::int64_t count) {
-      const std::int64_t tokens = first + count;
-      const at::Tensor mask = at::ones({count, tokens}, states.q.options().dtype(at::kBool)).tril_(first);
-      const AttentionSum slice = attend(
-          {states.q.narrow(1, rows.begin + first, count),
-           states.k.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
-           states.v.narrow(1, rows.begin, tokens).to(states.q.scalar_type()),
-           slice_of(states.positions, rows.begin + first, count), slice_of(states.positions, rows.begin, tokens)},
-          rule, mask);
-      sum->out.narrow(1, rows.begin + first, count).copy_(slice.out);
-      sum->lse.narrow(1, rows.begin + first, count).copy_(slice.lse);
-    });
-  }
-
-  void add(const NewStates& states, std::span<const StoredKeys> reads, const ScoreRule& rule,
-           AttentionSum* sum) const override {
-    for (const StoredKeys& read : reads) {
-      add_one(states, read, rule, sum);
-    }
-  }
+  void begin(const AttentionSetup& setup, const ForwardBatch& batch) override;
+  at::Tensor attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& kv) override;
 
  private:
-  static void add_one(const NewStates& states, const StoredKeys& read, const ScoreRule& rule, AttentionSum* sum) {
-    const at::Tensor& q = states.q;
-    const at::Tensor keys = read.k.to(q.scalar_type());
-    const at::Tensor values = read.v.to(q.scalar_type());
-    const RowList& rows = *read.rows;
-    for_slices(q, static_cast<std::int64_t>(rows.rows.size()), keys.size(1),
-               [&](std::int64_t first, std::int64_t count) {
-                 const at::Tensor index = rows.index.defined() ? rows.index.narrow(0, first, count) : at::Tensor();
-                 const auto pick = [&](const at::Tensor& all, std::int64_t dimension) {
-                   return index.defined() ? all.index_select(dimension, index)
-                                          : all.narrow(dimension, rows.rows.front() + first, count);
-                 };
-                 const auto put = [&](const at::Tensor& all, const at::Tensor& some) {
-                   if (index.defined()) {
-                     all.index_copy_(1, index, some);
-                   } else {
-                     all.narrow(1, rows.rows.front() + first, count).copy_(some);
-                   }
-                 };
-                 const at::Tensor positions = rule.needs_positions() ? pick(states.positions, 0) : at::Tensor();
-                 const AttentionSum part = attend({pick(q, 1), keys, values, positions, read.positions}, rule, {});
-                 const AttentionSum total = merged({pick(sum->out, 1), pick(sum->lse, 1)}, part);
-                 put(sum->out, total.out);
-                 put(sum->lse, total.lse);
-               });
-  }
+  struct PlannedRead {
+    const KvRead* read = nullptr;
+    RowList rows;
+    at::Tensor positions;  // of its keys, where a rule needs them
+  };
+
+  // What a batch's rows see through a window of so many positions.
+  struct View {
+    std::int64_t window = 0;
+    std::vector<PlannedRead> whole{};   // all keys
+    std::vector<PlannedRead> partly{};  // some keys, at least one a row
+    std::vector<RowRange> whole_groups{};
+    std::vector<RowRange> partly_groups{};
+  };
+
+  void plan(const ForwardBatch& batch, View* view) const;
+  at::Tensor key_positions(const KvRead& read) const;
+  std::vector<StoredKeys> in_layer(const std::vector<PlannedRead>& reads, std::int64_t layer) const;
+
+  const AttentionSetup* setup_ = nullptr;
+  bool has_slopes_ = false;
+  at::Tensor positions_;               // of the batch's rows, where a rule needs them
+  std::vector<View> views_;            // one for each window that layers have
+  std::vector<RowRange> single_rows_;  // runs of rows that are alone in their causal groups
 };
+
+void GenericAttention::begin(const AttentionSetup& setup, const ForwardBatch& batch) {
+  setup_ = &setup;
+  has_slopes_ = false;
+  views_.clear();
+  for (const ScoreRule& rule : setup.rules) {
+    has_slopes_ = has_slopes_ || rule.slopes.defined();
+    if (std::ranges::find(views_, rule.window, &View::window) == views_.end()) {
+      views_.push_back({.window = rule.window});
+    }
+  }
+  if (setup.needs_positions()) {
+    positions_ = at::tensor(batch.positions, at::kLong).to(setup.compute.device);
+  }
+  single_rows_.clear();
+  for (const RowRange& group : batch.causal_groups) {
+    if (group.size() > 1) {
+      continue;
+    }
+    if (!single_rows_.empty() && single_rows_.back().end == group.begin) {
+      single_rows_.back().end = group.end;
+    } else {
+      single_rows_.push_back(group);
+    }
+  }
+  for (View& view : views_) {
+    plan(batch, &view);
+  }
+}
+
+// Sorts reads and causal groups by whether the window hides some of them from a row. Reads before a row's window are
+// not looked at for it.
+void GenericAttention::plan(const ForwardBatch& batch, View* view) const {
+  const auto reaches = [&](std::int32_t row, std::int32_t position) {
+    return view->window == 0 || batch.positions[static_cast<std::size_t>(row)] - position < view->window;
+  };
+  for (const KvRead& read : batch.reads) {
+    std::vector<std::int32_t> whole;
+    std::vector<std::int32_t> partly;
+    if (read.count > 0) {
+      for (const std::int32_t row : spell_out(read.rows)) {
+        if (reaches(row, read.positions.front().position)) {
+          whole.push_back(row);
+        } else if (reaches(row, last_position(read))) {
+          partly.push_back(row);
+        }
+      }
+    }
+    for (auto [rows, reads] : {std::pair(&whole, &view->whole), std::pair(&partly, &view->partly)}) {
+      if (!rows->empty()) {
+        // A window that hides nothing asks for no distances.
+        const bool needs_positions = has_slopes_ || reads == &view->partly;
+        reads->push_back({&read, row_list(std::move(*rows), setup_->compute.device),
+                          needs_positions ? key_positions(read) : at::Tensor()});
+      }
+    }
+  }
+  for (const RowRange& group : batch.causal_groups) {
+    if (group.size() > 1) {
+      const std::int32_t first = batch.positions[static_cast<std::size_t>(group.begin)];
+      (reaches(group.end - 1, first) ? view->whole_groups : view->partly_groups).push_back(group);
+    }
+  }
+}
+
+at::Tensor GenericAttention::key_positions(const KvRead& read) const {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(read.count));
+  for (std::size_t i = 0; i < read.positions.size(); ++i) {
+    const auto [offset, position] = read.positions[i];
+    const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
+    std::iota(positions.begin() + offset, positions.begin() + end, std::int64_t{position});
+  }
+  return at::tensor(positions, at::kLong).to(setup_->compute.device);
+}
+
+std::vector<StoredKeys> GenericAttention::in_layer(const std::vector<PlannedRead>& reads, std::int64_t layer) const {
+  std::vector<StoredKeys> stored;
+  stored.reserve(reads.size());
+  for (const auto& [read, rows, positions] : reads) {
+    const at::Tensor old = layer_view(*setup_, read->kv, layer, read->offset, read->count);
+    stored.push_back({old.select(0, 0), old.select(0, 1), &rows, positions});
+  }
+  return stored;
+}
+
+at::Tensor GenericAttention::attend(std::int64_t layer, const at::Tensor& q, const at::Tensor& kv) {
+  const ScoreRule& rule = setup_->rules[static_cast<std::size_t>(layer)];
+  const ScoreRule open = without_window(rule);
+  const View& seen = *std::ranges::find(views_, rule.window, &View::window);
+  const at::Tensor rounded = kv.to(setup_->compute.attention);
+  const NewStates states{q, rounded.select(0, 0), rounded.select(0, 1), positions_};
+  const at::TensorOptions fp32 = q.options().dtype(at::kFloat);
+  AttentionSum sum{at::empty(q.sizes(), fp32), at::empty(q.sizes().slice(0, 3), fp32)};
+  for (const RowRange& rows : single_rows_) {
+    begin_self(states, rows, open, &sum);
+  }
+  for (const RowRange& rows : seen.whole_groups) {
+    begin_causal(states, rows, open, &sum);
+  }
+  for (const RowRange& rows : seen.partly_groups) {
+    begin_causal(states, rows, rule, &sum);
+  }
+  for (const StoredKeys& read : in_layer(seen.whole, layer)) {
+    add_read(states, read, open, &sum);
+  }
+  for (const StoredKeys& read : in_layer(seen.partly, layer)) {
+    add_read(states, read, rule, &sum);
+  }
+  return sum.out.transpose(0, 1).reshape({q.size(1), q.size(0) * q.size(2) * q.size(3)}).to(setup_->compute.attention);
+}
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 // Loops written for the CPU against the same in plain ATen operations, and rope's angles against its definition.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -24,96 +25,149 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
 }
 
-AttentionSum random_sum(std::int64_t kv_heads, std::int64_t rows, std::int64_t group, std::int64_t head_dim) {
-  return {at::randn({kv_heads, rows, group, head_dim}), at::randn({kv_heads, rows, group})};
-}
+// What rows see, made of random numbers.
+struct Read {
+  std::int64_t tokens = 0;
+  std::vector<RowRange> rows;
+};
 
-// New states of which only the queries matter.
-NewStates queries(at::Tensor q) { return {std::move(q), {}, {}, {}}; }
-
-AttentionSum copy_of(const AttentionSum& sum) { return {sum.out.clone(), sum.lse.clone()}; }
-
-RowList list_of(const std::vector<std::int32_t>& rows) {
-  RowList list{rows, {}};
-  if (rows.back() - rows.front() + 1 != static_cast<std::int32_t>(rows.size())) {
-    list.index = at::tensor(rows, at::kLong);
+// A batch over one layer of random KV, and what each backend makes of it.
+class Attended final {
+ public:
+  Attended(const HeadShape& shape, at::ScalarType kv, const std::vector<RowRange>& groups,
+           const std::vector<Read>& reads, ScoreRule rule = {}, double size = 1)
+      : setup_{shape, {at::kCPU, at::kFloat, at::kFloat, kv}, {std::move(rule)}} {
+    std::int64_t longest = 0;
+    for (const Read& read : reads) {
+      longest += read.tokens + 2;
+    }
+    for (const RowRange& group : groups) {
+      batch_.causal_groups.push_back(group);
+      for (std::int32_t row = group.begin; row < group.end; ++row) {
+        batch_.tokens.push_back(0);
+        batch_.positions.push_back(static_cast<std::int32_t>(longest) + row - group.begin);
+      }
+    }
+    std::int32_t position = 0;
+    for (const Read& read : reads) {
+      // A read is a stretch of a longer array, with a gap in its positions.
+      memory_.push_back((at::randn({2, shape.kv_heads, read.tokens + 9, shape.head_dim}) * size).to(kv));
+      const KvArray array{static_cast<std::byte*>(memory_.back().mutable_data_ptr()),
+                          static_cast<std::int32_t>(read.tokens) + 9};
+      const auto count = static_cast<std::int32_t>(read.tokens);
+      std::vector<PositionRun> runs = {{0, position}};
+      if (count > 1) {
+        runs.push_back({count / 2, position + count / 2 + 1});
+      }
+      batch_.reads.push_back({array, 4, count, read.rows, runs});
+      position += count + 2;
+    }
+    const std::int64_t rows = batch_.rows();
+    q_ = at::randn({shape.kv_heads, rows, shape.group, shape.head_dim}) * size;
+    kv_ = (at::randn({2, shape.kv_heads, rows, shape.head_dim}) * size).to(kv);
   }
-  return list;
-}
 
-void check_equal(const AttentionSum& a, const AttentionSum& b) {
-  CHECK(largest_difference(a.out, b.out) < 2e-5);
-  CHECK(largest_difference(a.lse, b.lse) < 2e-5);
-}
+  at::Tensor by(AttentionBackend& backend) const {
+    backend.begin(setup_, batch_);
+    return backend.attend(0, q_, kv_);
+  }
+  at::Tensor fast() const { return by(*make_cpu_attention()); }
+  at::Tensor generic() const { return by(*make_generic_attention()); }
+
+ private:
+  AttentionSetup setup_;
+  ForwardBatch batch_;
+  std::vector<at::Tensor> memory_;
+  at::Tensor q_;
+  at::Tensor kv_;
+};
+
+const std::vector<HeadShape> kShapes = {{3, 3, 64}, {1, 4, 8}, {4, 1, 20}, {2, 5, 128}};
 
 }  // namespace
 
-TEST_CASE("CPU attention adds reads as the generic one does", "[model][kernels]") {
-  const auto fast = make_cpu_attention();
-  const auto generic = make_generic_attention();
-  const std::vector<std::vector<std::int32_t>> row_sets = {{0}, {6}, {2, 3, 4}, {0, 1, 2, 3, 4, 5, 6}, {1, 4, 6}};
-  for (const auto& [kv_heads, group, head_dim] :
-       {std::tuple(3, 3, 64), std::tuple(1, 4, 8), std::tuple(4, 1, 20), std::tuple(2, 5, 128)}) {
+TEST_CASE("CPU attention reads as the generic one does", "[model][kernels]") {
+  const std::vector<std::vector<RowRange>> row_sets = {
+      {{0, 1}}, {{6, 7}}, {{2, 5}}, {{0, 7}}, {{1, 2}, {4, 5}, {6, 7}}};
+  for (const HeadShape& shape : kShapes) {
     for (const std::int64_t tokens : {1, 2, 5, 63, 64, 65, 255, 300, 1031}) {
       for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
-        INFO(kv_heads << " x " << group << " heads of " << head_dim << ", " << tokens << " tokens, "
-                      << c10::toString(dtype));
-        const NewStates states = queries(at::randn({kv_heads, 7, group, head_dim}));
-        // A read is a stretch of a longer array.
-        const at::Tensor kv = at::randn({2, kv_heads, tokens + 9, head_dim}).to(dtype).narrow(2, 4, tokens);
         for (const auto& rows : row_sets) {
-          AttentionSum a = random_sum(kv_heads, 7, group, head_dim);
-          AttentionSum b = copy_of(a);
-          const RowList list = list_of(rows);
-          const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-          fast->add(states, reads, {}, &a);
-          generic->add(states, reads, {}, &b);
-          check_equal(a, b);
+          INFO(shape.kv_heads << " x " << shape.group << " heads of " << shape.head_dim << ", " << tokens << " tokens, "
+                              << c10::toString(dtype));
+          const Attended attended(shape, dtype, {{0, 1}, {1, 2}, {2, 5}, {5, 6}, {6, 7}}, {{tokens, rows}});
+          CHECK(largest_difference(attended.fast(), attended.generic()) < 2e-5);
         }
       }
     }
   }
 }
 
-TEST_CASE("CPU attention reads many rows as the generic one does", "[model][kernels]") {
-  const auto fast = make_cpu_attention();
-  const auto generic = make_generic_attention();
-  const NewStates states = queries(at::randn({3, 300, 3, 64}));
-  const at::Tensor kv = at::randn({2, 3, 777, 64});
-  AttentionSum a = random_sum(3, 300, 3, 64);
-  AttentionSum b = copy_of(a);
-  std::vector<std::int32_t> rows(290);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = static_cast<std::int32_t>(i) + 5;
+TEST_CASE("CPU attention computes causal groups as the generic one does", "[model][kernels]") {
+  for (const HeadShape& shape : kShapes) {
+    for (const std::int32_t rows : {1, 2, 7, 24, 90, 333}) {
+      INFO(shape.kv_heads << " x " << shape.group << " heads of " << shape.head_dim << ", " << rows << " rows");
+      const Attended attended(shape, at::kFloat, {{0, 3}, {3, 3 + rows}, {3 + rows, 4 + rows}}, {});
+      CHECK(largest_difference(attended.fast(), attended.generic()) < 2e-5);
+    }
   }
-  const RowList list = list_of(rows);
-  const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-  fast->add(states, reads, {}, &a);
-  generic->add(states, reads, {}, &b);
-  check_equal(a, b);
+}
+
+TEST_CASE("CPU attention reads for long groups as the generic one does", "[model][kernels]") {
+  // Some rows of a long group see a read, as where it holds later positions; short groups share it.
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    const Attended attended({3, 3, 64}, dtype, {{0, 1}, {1, 301}, {301, 303}, {303, 320}, {320, 400}},
+                            {{777, {{0, 1}, {6, 301}, {301, 302}, {310, 330}}},
+                             {3, {{0, 320}}},
+                             {1200, {{0, 1}, {301, 303}}},
+                             {600, {{320, 400}}},
+                             {600, {{320, 400}}},
+                             {64, {{200, 201}, {302, 303}}}});
+    CHECK(largest_difference(attended.fast(), attended.generic()) < 2e-5);
+  }
 }
 
 TEST_CASE("CPU attention adds a batch's reads together", "[model][kernels]") {
-  const auto fast = make_cpu_attention();
-  const auto generic = make_generic_attention();
-  const NewStates states = queries(at::randn({3, 40, 3, 64}));
   // Few and many queries, rows in common, long and short runs of keys.
-  std::vector<RowList> lists = {list_of({0}), list_of({0, 1}), list_of({3, 39}), list_of({0})};
-  std::vector<std::int32_t> most;
-  for (std::int32_t row = 0; row < 40; row += 1 + row % 3) {
-    most.push_back(row);
+  std::vector<RowRange> groups;
+  std::vector<RowRange> most;
+  for (std::int32_t row = 0; row < 40; ++row) {
+    groups.push_back({row, row + 1});
+    if (row % 4 != 1) {
+      most.push_back({row, row + 1});
+    }
   }
-  lists.push_back(list_of(most));
-  std::vector<StoredKeys> reads;
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    const at::Tensor kv = at::randn({2, 3, 37 + static_cast<std::int64_t>(i) * 611, 64});
-    reads.push_back({kv.select(0, 0), kv.select(0, 1), &lists[i]});
+  const Attended attended(
+      {3, 3, 64}, at::kFloat, groups,
+      {{37, {{0, 1}}}, {648, {{0, 2}}}, {1259, {{3, 4}, {39, 40}}}, {1870, {{0, 1}}}, {2481, most}});
+  CHECK(largest_difference(attended.fast(), attended.generic()) < 2e-5);
+}
+
+TEST_CASE("CPU attention follows caps, slopes and windows as the generic one does", "[model][kernels]") {
+  const HeadShape shape{2, 3, 16};
+  const at::Tensor slopes = at::randn({2, 3}).abs() * 0.1;
+  const std::vector<RowRange> groups = {{0, 1}, {1, 41}, {41, 44}, {44, 300}};
+  const std::vector<Read> reads = {{100, {{0, 1}, {1, 41}, {44, 300}}}, {1, {{0, 300}}}, {150, {{20, 41}, {42, 44}}}};
+  for (const ScoreRule& rule : {ScoreRule{2.5, 0, {}}, ScoreRule{0, 60, {}}, ScoreRule{0, 1, {}},
+                                ScoreRule{0, 0, slopes}, ScoreRule{30, 170, slopes}}) {
+    INFO("cap " << rule.softcap << ", window " << rule.window << ", slopes " << rule.slopes.defined());
+    const Attended attended(shape, at::kHalf, groups, reads, rule);
+    CHECK(largest_difference(attended.fast(), attended.generic()) < 2e-5);
   }
-  AttentionSum a = random_sum(3, 40, 3, 64);
-  AttentionSum b = copy_of(a);
-  fast->add(states, reads, {}, &a);
-  generic->add(states, reads, {}, &b);
-  check_equal(a, b);
+}
+
+TEST_CASE("CPU attention's results do not depend on threads nor on other sequences", "[model][kernels]") {
+  const HeadShape shape{3, 3, 64};
+  const auto backend = make_cpu_attention();
+  const Attended both(shape, at::kHalf, {{0, 1}, {1, 2}, {2, 90}},
+                      {{2000, {{0, 1}}}, {700, {{1, 2}}}, {300, {{2, 90}}}});
+  const at::Tensor expected = both.by(*backend);
+  const int threads = at::get_num_threads();
+  for (const int count : {1, 2, 3}) {
+    at::set_num_threads(count);
+    CHECK(largest_difference(both.by(*backend), expected) == 0);
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("Products of few rows equal the general ones", "[model][kernels]") {
@@ -138,41 +192,12 @@ TEST_CASE("Products of few rows equal the general ones", "[model][kernels]") {
   }
 }
 
-TEST_CASE("CPU attention begins sums as the generic one does", "[model][kernels]") {
-  const auto fast = make_cpu_attention();
-  const auto generic = make_generic_attention();
-  for (const auto& [kv_heads, group, head_dim] : {std::tuple(3, 3, 64), std::tuple(1, 4, 8), std::tuple(4, 1, 20)}) {
-    const at::Tensor kv = at::randn({2, kv_heads, 90, head_dim});
-    const NewStates states{at::randn({kv_heads, 90, group, head_dim}), kv.select(0, 0), kv.select(0, 1), {}};
-    for (const RowRange rows : {RowRange{0, 90}, RowRange{0, 1}, RowRange{13, 77}}) {
-      INFO(kv_heads << " x " << group << " heads of " << head_dim << ", rows " << rows.begin << " to " << rows.end);
-      AttentionSum a = random_sum(kv_heads, 90, group, head_dim);
-      AttentionSum b = copy_of(a);
-      fast->begin_causal(states, rows, {}, &a);
-      generic->begin_causal(states, rows, {}, &b);
-      check_equal(a, b);
-      fast->begin_self(states, rows, {}, &a);
-      generic->begin_self(states, rows, {}, &b);
-      check_equal(a, b);
-    }
-  }
-}
-
 TEST_CASE("Far scores neither overflow nor vanish", "[model][kernels]") {
-  const auto fast = make_cpu_attention();
-  const auto generic = make_generic_attention();
-  const NewStates states = queries(at::randn({2, 3, 2, 16}) * 20);
-  const at::Tensor kv = at::randn({2, 2, 200, 16}) * 20;
-  AttentionSum a = random_sum(2, 3, 2, 16);
-  AttentionSum b = copy_of(a);
-  for (const RowList& list : {list_of({0, 1, 2}), list_of({1})}) {
-    const std::vector<StoredKeys> reads = {{kv.select(0, 0), kv.select(0, 1), &list}};
-    fast->add(states, reads, {}, &a);
-    generic->add(states, reads, {}, &b);
-  }
-  CHECK(a.out.isfinite().all().item<bool>());
-  CHECK(largest_difference(a.out, b.out) < 5e-2);
-  CHECK(largest_difference(a.lse / b.lse, b.lse / b.lse) < 1e-5);
+  const Attended attended({2, 2, 16}, at::kFloat, {{0, 1}, {1, 2}, {2, 3}, {3, 30}},
+                          {{200, {{0, 30}}}, {200, {{1, 2}}}}, {}, 20);
+  const at::Tensor out = attended.fast();
+  CHECK(out.isfinite().all().item<bool>());
+  CHECK(largest_difference(out, attended.generic()) < 5e-2);
 }
 
 TEST_CASE("CPU loops equal their generic versions", "[model][kernels]") {

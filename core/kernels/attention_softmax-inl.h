@@ -1,0 +1,134 @@
+// Number formats, exponentials and score rules of the attention loops, for the instruction set in HWY_TARGET.
+#if defined(PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#undef PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#else
+#define PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "core/kernels/key_blocks.h"
+#include "core/kernels/query_blocks.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace promptcached::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Up to sixteen lanes: what is known at compile time on every processor we build for.
+using Tag = HWY_CAPPED(float, 16);
+using Vector = hn::Vec<Tag>;
+inline constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
+
+// One vector of `D` from numbers in memory.
+template <class D>
+HWY_INLINE hn::Vec<D> load_fp32(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> load_fp32(D d, const T* p) {
+  const hn::Rebind<T, D> half;
+  return hn::PromoteTo(d, hn::LoadU(half, p));
+}
+
+template <typename T>
+HWY_INLINE void convert(const T* from, std::int64_t count, float* to) {
+  const Tag d;
+  const hn::CappedTag<float, 1> one;
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(load_fp32(d, from + i), d, to + i);
+  }
+  for (; i < count; ++i) {
+    hn::StoreU(load_fp32(one, from + i), one, to + i);
+  }
+}
+
+// 2^x to about 1.6e-7, for x <= 0; 2^-126 for all that is less. Exactly 1 at 0.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_of(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  x = hn::Max(x, hn::Set(d, -126.0F));
+  // Added to 1.5 * 2^23, a number loses its fraction: the nearest whole number stands in the lowest bits.
+  const auto shifted = hn::Add(x, hn::Set(d, 12582912.0F));
+  const auto r = hn::Sub(x, hn::Sub(shifted, hn::Set(d, 12582912.0F)));
+  // The polynomial of least relative error within [-0.5, 0.5].
+  auto y = hn::MulAdd(hn::Set(d, 0.001326472731F), r, hn::Set(d, 0.009671512991F));
+  y = hn::MulAdd(y, r, hn::Set(d, 0.05550733581F));
+  y = hn::MulAdd(y, r, hn::Set(d, 0.2402224243F));
+  y = hn::MulAdd(y, r, hn::Set(d, 0.6931470037F));
+  y = hn::MulAdd(y, r, hn::Set(d, 1.0F));
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
+// c * tanh(s / c), both in units of log 2.
+template <class D>
+HWY_INLINE hn::Vec<D> capped(D d, hn::Vec<D> s, float cap) {
+  const auto magnitude = hn::Abs(s);
+  const auto e = exp2_of(d, hn::Mul(magnitude, hn::Set(d, -2.0F / cap)));  // exp(-2 |x|)
+  const auto one = hn::Set(d, 1.0F);
+  const auto tanh = hn::Div(hn::Sub(one, e), hn::Add(one, e));
+  return hn::CopySign(hn::Mul(tanh, hn::Set(d, cap * kLog2E)), s);
+}
+
+// Cap, slopes and window.
+template <class D>
+HWY_NOINLINE void apply_rule(D d, const KeyBlock& keys, const QueryBlock& queries, const AttentionRule& rule,
+                             float* scores) {
+  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t key = 0; key < keys.keys; ++key) {
+    for (std::int64_t i = 0; i < queries.width; i += lanes) {
+      float* at = scores + key * queries.width + i;
+      auto s = hn::LoadU(d, at);
+      if (rule.softcap > 0) {
+        s = capped(d, s, rule.softcap);
+      }
+      if (rule.needs_positions()) {
+        const auto distance =
+            hn::Sub(hn::LoadU(d, queries.positions + i), hn::Set(d, keys.positions[static_cast<std::size_t>(key)]));
+        if (rule.slopes != nullptr) {
+          s = hn::NegMulAdd(distance, hn::LoadU(d, queries.slopes + i), s);
+        }
+        if (rule.window > 0) {
+          s = hn::IfThenElse(hn::Ge(distance, hn::Set(d, rule.window)), hidden, s);
+        }
+      }
+      hn::StoreU(s, d, at);
+    }
+  }
+}
+
+// Hides keys behind their pieces' limits.
+template <class D>
+HWY_NOINLINE void apply_limits(D d, const KeyBlock& keys, const QueryBlock& queries, float* scores) {
+  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  HWY_ALIGN float limits[kLanes];
+  float* chunk_scores = scores;
+  for (const KeyChunk& chunk : keys.parts()) {
+    for (std::int64_t i = 0; i < queries.width && chunk.piece->limits != nullptr; i += lanes) {
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        limits[j] = static_cast<float>(chunk.piece->limits[queries.rows[i + j]] - chunk.first);
+      }
+      const auto limit = hn::Load(d, limits);
+      for (std::int64_t key = 0; key < chunk.count; ++key) {
+        float* at = chunk_scores + key * queries.width + i;
+        const auto seen = hn::Lt(hn::Set(d, static_cast<float>(key)), limit);
+        hn::StoreU(hn::IfThenElse(seen, hn::LoadU(d, at), hidden), d, at);
+      }
+    }
+    chunk_scores += chunk.count * queries.width;
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace promptcached::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <utility>
+
+#include "core/kernels/vocabulary.h"
 
 namespace promptcached::engine {
 namespace {
@@ -35,30 +36,33 @@ bool better(const Candidate& a, const Candidate& b) {
 }
 
 double log_sum_exp(std::span<const float> logits, float highest) {
-  double sum = 0;
-  for (const float logit : logits) {
-    sum += std::exp(static_cast<double>(logit - highest));
-  }
-  return static_cast<double>(highest) + std::log(sum);
+  return static_cast<double>(highest) + std::log(kernels::exp_sum(logits, highest));
 }
 
 // The `count` best tokens, best first.
 std::vector<Candidate> best(std::span<const float> logits, std::size_t count) {
-  std::vector<Candidate> all(logits.size());
+  count = std::min(count, logits.size());
+  std::vector<Candidate> kept;  // a heap, the worst in front: most tokens are compared with that one alone
+  kept.reserve(count + 1);
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    all[i] = {static_cast<TokenId>(i), logits[i]};
+    if (kept.size() == count && !(logits[i] > kept.front().logit)) {
+      continue;  // of equals the first is better
+    }
+    kept.push_back({static_cast<TokenId>(i), logits[i]});
+    std::push_heap(kept.begin(), kept.end(), better);
+    if (kept.size() > count) {
+      std::pop_heap(kept.begin(), kept.end(), better);
+      kept.pop_back();
+    }
   }
-  count = std::min(count, all.size());
-  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count), all.end(), better);
-  all.resize(count);
-  return all;
+  std::sort_heap(kept.begin(), kept.end(), better);
+  return kept;
 }
 
 // The best tokens whose probabilities sum to at least `top_p` of all; few are needed as a rule, so the sorted part
 // grows until it is enough.
 std::vector<Candidate> nucleus(std::span<const float> logits, float top_p) {
-  const float highest = *std::max_element(logits.begin(), logits.end());
-  const double total = log_sum_exp(logits, highest);
+  const double total = log_sum_exp(logits, kernels::highest(logits).value);
   for (std::size_t count = 64;; count *= 8) {
     std::vector<Candidate> candidates = best(logits, count);
     double mass = 0;
@@ -98,6 +102,37 @@ TokenId pick(const std::vector<Candidate>& candidates, double u) {
   return last != candidates.rend() ? last->token : candidates.front().token;
 }
 
+// As pick(), of a whole vocabulary: stretches of it are passed over by their sums.
+TokenId pick_of_all(std::span<const float> logits, double u) {
+  constexpr std::size_t kStretch = 1024;
+  const float highest = kernels::highest(logits).value;
+  std::vector<double> sums;
+  double total = 0;
+  for (std::size_t begin = 0; begin < logits.size(); begin += kStretch) {
+    sums.push_back(kernels::exp_sum(logits.subspan(begin, std::min(kStretch, logits.size() - begin)), highest));
+    total += sums.back();
+  }
+  double left = u * total;
+  std::size_t stretch = 0;
+  while (stretch + 1 < sums.size() && left >= sums[stretch]) {
+    left -= sums[stretch];
+    ++stretch;
+  }
+  const std::size_t begin = stretch * kStretch;
+  std::size_t last = begin;  // of those that have any probability: rounding may leave a rest behind all of them
+  for (std::size_t i = begin; i < std::min(begin + kStretch, logits.size()); ++i) {
+    const double weight = std::exp(static_cast<double>(logits[i] - highest));
+    if (weight > 0) {
+      last = i;
+      left -= weight;
+      if (left < 0) {
+        break;
+      }
+    }
+  }
+  return static_cast<TokenId>(last);
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt, std::int32_t top_logprobs)
@@ -113,8 +148,8 @@ Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits) {
-  const float highest = *std::max_element(logits.begin(), logits.end());
-  const double total = log_sum_exp(logits, highest);
+  const kernels::Highest highest = kernels::highest(logits);
+  const double total = log_sum_exp(logits, highest.value);
   if (!std::isfinite(total)) {
     return make_error(ErrorCode::kInternal, "the model gave logits that are not numbers");
   }
@@ -122,7 +157,7 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits) {
   const bool plain = options_.logit_bias.empty() && options_.repetition_penalty == 1.0F &&
                      options_.presence_penalty == 0.0F && options_.frequency_penalty == 0.0F;
   if (plain && options_.temperature < kGreedyTemperature) {
-    result.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    result.token = static_cast<TokenId>(highest.index);
   } else {
     std::vector<float> adjusted(logits.begin(), logits.end());
     adjust(adjusted);
@@ -167,10 +202,13 @@ void Sampler::adjust(std::vector<float>& logits) const {
 
 TokenId Sampler::draw(std::vector<float>& logits) {
   if (options_.temperature < kGreedyTemperature) {
-    return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    return static_cast<TokenId>(kernels::highest(logits).index);
   }
   for (float& logit : logits) {
     logit /= options_.temperature;
+  }
+  if (options_.top_k == 0 && options_.top_p == 1.0F && options_.min_p == 0.0F) {
+    return pick_of_all(logits, uniform(seed_, drawn_));
   }
   std::vector<Candidate> candidates;
   if (options_.top_k > 0) {

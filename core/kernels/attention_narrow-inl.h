@@ -17,7 +17,7 @@ inline constexpr std::int64_t kFour = 4;  // queries, the unit in which scores a
 
 // The sum of a vector's 128-bit blocks.
 template <class D>
-HWY_INLINE hn::Vec<Tag4> sum_of_blocks(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<Tag4> sum_of_blocks([[maybe_unused]] D d, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == kFour) {
     return v;
   } else {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/kernels/exp-inl.h"
 #include "core/kernels/key_blocks.h"
 #include "core/kernels/query_blocks.h"
 
@@ -47,23 +48,6 @@ HWY_INLINE void convert(const T* from, std::int64_t count, float* to) {
   for (; i < count; ++i) {
     hn::StoreU(load_fp32(one, from + i), one, to + i);
   }
-}
-
-// 2^x to about 1.6e-7, for x <= 0; 2^-126 for all that is less. Exactly 1 at 0.
-template <class D>
-HWY_INLINE hn::Vec<D> exp2_of(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
-  x = hn::Max(x, hn::Set(d, -126.0F));
-  // Added to 1.5 * 2^23, a number loses its fraction: the nearest whole number stands in the lowest bits.
-  const auto shifted = hn::Add(x, hn::Set(d, 12582912.0F));
-  const auto r = hn::Sub(x, hn::Sub(shifted, hn::Set(d, 12582912.0F)));
-  // The polynomial of least relative error within [-0.5, 0.5].
-  auto y = hn::MulAdd(hn::Set(d, 0.001326472731F), r, hn::Set(d, 0.009671512991F));
-  y = hn::MulAdd(y, r, hn::Set(d, 0.05550733581F));
-  y = hn::MulAdd(y, r, hn::Set(d, 0.2402224243F));
-  y = hn::MulAdd(y, r, hn::Set(d, 0.6931470037F));
-  y = hn::MulAdd(y, r, hn::Set(d, 1.0F));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
 // c * tanh(s / c), both in units of log 2.

@@ -9,6 +9,7 @@
 #include "core/model/aten.h"
 #include "core/model/attention_backend.h"
 #include "core/model/attention_plan.h"
+#include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
@@ -59,15 +60,17 @@ class CpuAttention final : public AttentionBackend {
             std::memory_order_relaxed);
       }
     }
-    // Each thread takes the next task until none is left: their costs differ.
     const auto tasks = static_cast<std::int64_t>(plan_.tasks().size()) * kv_heads;
-    std::atomic<std::int64_t> next{0};
-    const std::int64_t threads = products_ < kSerialProducts ? 1 : at::get_num_threads();
-    at::parallel_for(0, threads, 1, [&](std::int64_t, std::int64_t) {
-      for (std::int64_t i = next.fetch_add(1); i < tasks; i = next.fetch_add(1)) {
-        run(states, plan_.tasks()[static_cast<std::size_t>(i / kv_heads)], i % kv_heads);
+    const auto task = [&](std::int64_t i) {
+      run(states, plan_.tasks()[static_cast<std::size_t>(i / kv_heads)], i % kv_heads);
+    };
+    if (products_ < kSerialProducts) {
+      for (std::int64_t i = 0; i < tasks; ++i) {
+        task(i);
       }
-    });
+    } else {
+      for_each_task(tasks, task);
+    }
     return out;
   }
 

@@ -90,12 +90,12 @@ at::Tensor Decoder::attention(std::int64_t layer, const at::Tensor& normed, cons
                         .k_norm = weights.k_norm,
                         .norm_eps = config_.norm.eps,
                         .rotated_dims = rotates ? config_.rotated_dims : 0,
-                        .query_factor = query_factor(config_)};
+                        .query_factor = query_factor(config_),
+                        .kv = compute_.kv};
   const Heads heads = split_heads(qkv.to(compute_.attention), rotates ? angles[rope] : RopeAngles(), shape_, steps);
   // Rounded to the KV format before anything reads it, so that what is computed here and what is read back are equal.
-  const at::Tensor kv = heads.kv.to(compute_.kv);
-  attention_.write(layer, kv);
-  return only_store ? at::Tensor() : attention_.attend(layer, heads.q, kv).to(compute_.weights);
+  attention_.write(layer, heads.kv);
+  return only_store ? at::Tensor() : attention_.attend(layer, heads.q, heads.kv).to(compute_.weights);
 }
 
 at::Tensor Decoder::mlp_inner(const LayerWeights& layer, const at::Tensor& normed) const {

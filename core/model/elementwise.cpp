@@ -1,9 +1,11 @@
 #include "core/model/elementwise.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <optional>
+#include <vector>
 
+#include "core/kernels/rows.h"
 #include "core/model/aten.h"
 #include "core/model/parallel.h"
 
@@ -21,39 +23,14 @@ bool is_plain_fp32(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
 }
 
-// Sum of squares with eight running sums, so that the compiler can use vectors.
-float sum_of_squares(const float* x, std::int64_t n) {
-  float sums[8] = {};
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (int lane = 0; lane < 8; ++lane) {
-      sums[lane] += x[i + lane] * x[i + lane];
-    }
-  }
-  for (; i < n; ++i) {
-    sums[0] += x[i] * x[i];
-  }
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
-// Rotates one head's first 2 * half dimensions: pair i is (x[i], x[i + half]). The others are copied.
-void rotate_head(const float* x, const float* cos, const float* sin, std::int64_t half, std::int64_t head_dim,
-                 float* out) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float first = x[i];
-    const float second = x[i + half];
-    out[i] = first * cos[i] - second * sin[i];
-    out[i + half] = second * cos[i] + first * sin[i];
-  }
-  std::copy(x + 2 * half, x + head_dim, out + 2 * half);
-}
-
-// Root mean square norm of one row; `out` may be `x`.
-void normalize_row(const float* x, const float* factors, std::int64_t n, double eps, float* out) {
-  const float mean = sum_of_squares(x, n) / static_cast<float>(n);
-  const float scale = 1.0F / std::sqrt(mean + static_cast<float>(eps));
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = factors[i] * (x[i] * scale);
+kernels::KvFormat format_of(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return kernels::KvFormat::kFp16;
+    case at::kBFloat16:
+      return kernels::KvFormat::kBf16;
+    default:
+      return kernels::KvFormat::kFp32;
   }
 }
 
@@ -98,7 +75,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   float* target = out.mutable_data_ptr<float>();
   for_each_run(rows, rows_per_task(hidden), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      normalize_row(source + row * hidden, factors, hidden, eps, target + row * hidden);
+      kernels::rms_norm(source + row * hidden, factors, hidden, static_cast<float>(eps), target + row * hidden);
     }
   });
   return out;
@@ -125,6 +102,17 @@ void activate(Activation activation, at::Tensor* x) {
 
 at::Tensor activate_gate(Activation activation, const at::Tensor& gate_up) {
   const std::int64_t inner = gate_up.size(1) / 2;
+  if (is_plain_fp32(gate_up) && (activation == Activation::kSilu || activation == Activation::kGeluTanh)) {
+    const kernels::Gate gate = activation == Activation::kSilu ? kernels::Gate::kSilu : kernels::Gate::kGeluTanh;
+    auto* numbers = gate_up.mutable_data_ptr<float>();
+    for_each_run(gate_up.size(0), rows_per_task(2 * inner), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        float* first = numbers + row * 2 * inner;
+        kernels::activate_gate(gate, first, first + inner, inner, first);
+      }
+    });
+    return gate_up.narrow(1, 0, inner);
+  }
   at::Tensor gate = gate_up.narrow(1, 0, inner);
   activate(activation, &gate);
   return gate.mul_(gate_up.narrow(1, inner, inner));
@@ -147,7 +135,7 @@ Heads split_heads_generic(const at::Tensor& qkv, const RopeAngles& angles, const
                  .contiguous();
   const at::Tensor keys = prepare(by_head.narrow(1, heads, shape.kv_heads), steps.k_norm).transpose(0, 1);
   const at::Tensor values = by_head.narrow(1, heads + shape.kv_heads, shape.kv_heads).transpose(0, 1);
-  result.kv = at::stack({keys, values});
+  result.kv = at::stack({keys, values}).to(steps.kv);
   return result;
 }
 
@@ -163,36 +151,38 @@ Heads split_heads(const at::Tensor& qkv, const RopeAngles& angles, const HeadSha
   const std::int64_t half = steps.rotated_dims / 2;
   Heads result;
   result.q = at::empty({kv_heads, rows, group, head_dim}, qkv.options());
-  result.kv = at::empty({2, kv_heads, rows, head_dim}, qkv.options());
-  float* source = qkv.mutable_data_ptr<float>();
+  result.kv = at::empty({2, kv_heads, rows, head_dim}, qkv.options().dtype(steps.kv));
+  auto* source = qkv.mutable_data_ptr<float>();
   const float* cos = half > 0 ? angles.cos.const_data_ptr<float>() : nullptr;
   const float* sin = half > 0 ? angles.sin.const_data_ptr<float>() : nullptr;
-  float* q = result.q.mutable_data_ptr<float>();
-  float* k = result.kv.mutable_data_ptr<float>();
-  float* v = k + kv_heads * rows * head_dim;
-  const auto prepare = [&](float* from, const at::Tensor& norm, std::int64_t row, float* to) {
+  auto* q = result.q.mutable_data_ptr<float>();
+  auto* k = static_cast<std::byte*>(result.kv.mutable_data_ptr());
+  const auto head_bytes = head_dim * static_cast<std::int64_t>(result.kv.element_size());
+  std::byte* v = k + kv_heads * rows * head_bytes;
+  const kernels::KvFormat format = format_of(steps.kv);
+  const auto eps = static_cast<float>(steps.norm_eps);
+  const auto prepare = [&](float* from, const at::Tensor& norm, std::int64_t row, float factor, float* to) {
     if (norm.defined()) {
-      normalize_row(from, norm.const_data_ptr<float>(), head_dim, steps.norm_eps, from);
+      kernels::rms_norm(from, norm.const_data_ptr<float>(), head_dim, eps, from);
     }
-    rotate_head(from, cos + row * half, sin + row * half, half, head_dim, to);
+    kernels::rotate(from, cos + row * half, sin + row * half, half, head_dim, factor, to);
   };
   for_each_run(rows, rows_per_task(qkv.size(1)), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> key(static_cast<std::size_t>(head_dim));
     for (std::int64_t row = begin; row < end; ++row) {
       float* in = source + row * (heads + 2 * kv_heads) * head_dim;
       for (std::int64_t head = 0; head < heads; ++head) {
-        prepare(in + head * head_dim, steps.q_norm, row,
+        prepare(in + head * head_dim, steps.q_norm, row, static_cast<float>(steps.query_factor),
                 q + (((head / group) * rows + row) * group + head % group) * head_dim);
       }
       for (std::int64_t head = 0; head < kv_heads; ++head) {
-        const std::int64_t at = (head * rows + row) * head_dim;
-        prepare(in + (heads + head) * head_dim, steps.k_norm, row, k + at);
-        std::copy_n(in + (heads + kv_heads + head) * head_dim, head_dim, v + at);
+        const std::int64_t at = (head * rows + row) * head_bytes;
+        prepare(in + (heads + head) * head_dim, steps.k_norm, row, 1.0F, key.data());
+        kernels::store_as(format, key.data(), head_dim, k + at);
+        kernels::store_as(format, in + (heads + kv_heads + head) * head_dim, head_dim, v + at);
       }
     }
   });
-  if (steps.query_factor != 1.0) {
-    result.q.mul_(steps.query_factor);
-  }
   return result;
 }
 

@@ -34,7 +34,7 @@ at::Tensor activate_gate(Activation activation,
 // New queries, keys and values by head.
 struct Heads {
   at::Tensor q;   // [kv_heads, rows, group, head_dim]: the query heads of one KV head stand together
-  at::Tensor kv;  // [2 (K, V), kv_heads, rows, head_dim]
+  at::Tensor kv;  // [2 (K, V), kv_heads, rows, head_dim] in the KV format
 };
 
 struct HeadShape {
@@ -50,6 +50,7 @@ struct HeadSteps {
   double norm_eps = 0;
   std::int64_t rotated_dims = 0;  // leading dimensions that angles turn; 0: none
   double query_factor = 1.0;
+  at::ScalarType kv = at::kFloat;  // the format that keys and values are rounded to
 };
 
 // Splits the fused projection into heads, normalises them, and rotates queries and keys by their positions' angles.

@@ -1,6 +1,8 @@
 #include "core/model/segment_attention.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "core/model/aten.h"
@@ -23,6 +25,22 @@ at::Tensor layer_view(const AttentionSetup& setup, const KvArray& array, std::in
                      setup.compute.device);
 }
 
+namespace {
+
+// As layer_view().copy_(), on the CPU: decoding stores a few numbers in each of many layers, and a tensor costs more than
+// they do.
+void copy_rows(const AttentionSetup& setup, const KvWrite& write, std::int64_t layer, const at::Tensor& kv) {
+  const std::int64_t token = setup.shape.head_dim * static_cast<std::int64_t>(kv.element_size());
+  const auto* source = static_cast<const std::byte*>(kv.const_data_ptr()) + write.rows.begin * token;
+  for (std::int64_t head = 0; head < 2 * setup.shape.kv_heads; ++head) {  // those of K, then those of V
+    std::byte* target =
+        write.kv.data + ((layer * 2 * setup.shape.kv_heads + head) * write.kv.tokens + write.offset) * token;
+    std::memcpy(target, source + head * kv.size(2) * token, static_cast<std::size_t>(write.rows.size() * token));
+  }
+}
+
+}  // namespace
+
 SegmentAttention::SegmentAttention(const HeadShape& shape, const Compute& compute,
                                    std::unique_ptr<AttentionBackend> backend, std::vector<ScoreRule> rules)
     : setup_{shape, compute, std::move(rules)}, backend_(std::move(backend)) {}
@@ -33,8 +51,14 @@ void SegmentAttention::begin(const ForwardBatch& batch) {
 }
 
 void SegmentAttention::write(std::int64_t layer, const at::Tensor& kv) {
+  const Compute& compute = setup_.compute;
   for (const KvWrite& write : batch_->writes) {
-    if (write.rows.size() > 0) {
+    if (write.rows.size() == 0) {
+      continue;
+    }
+    if (compute.device.is_cpu()) {
+      copy_rows(setup_, write, layer, kv);
+    } else {
       layer_view(setup_, write.kv, layer, write.offset, write.rows.size())
           .copy_(kv.narrow(2, write.rows.begin, write.rows.size()));
     }

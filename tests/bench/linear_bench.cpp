@@ -57,5 +57,3 @@ BENCHMARK(int8_linear)
 
 }  // namespace
 }  // namespace promptcached::kernels
-
-BENCHMARK_MAIN();

@@ -162,6 +162,14 @@ at::Tensor rotate(const at::Tensor& x,          // [heads, n, head_dim]
   return at::cat({result, x.narrow(-1, size, x.size(-1) - size)}, -1);
 }
 
+// Each 32 weights of a row as whole numbers up to 127 times a scale, which is the least that will do in bf16.
+at::Tensor to_int8_and_back(const at::Tensor& weight) {
+  const at::Tensor groups = weight.view({weight.size(0), weight.size(1) / 32, 32});
+  const at::Tensor exact = groups.abs().amax(-1, /*keepdim=*/true) / 127;
+  const at::Tensor scale = (exact.view(at::kInt) + 0xFFFF).bitwise_and(-0x10000).view(at::kFloat);
+  return ((groups / scale.clamp_min(1e-30)).round() * scale).view(weight.sizes());
+}
+
 // A head's slope by the formulas of BLOOM's and MPT's own code.
 std::vector<double> bloom_slopes(std::int64_t heads) {
   const double below = std::exp2(std::floor(std::log2(static_cast<double>(heads))));
@@ -480,13 +488,26 @@ struct DirectPass::Model {
       last = tensors.contains(std::string(name) + ".weight") ? name : last;
     }
     const bool tied = value_of<bool>(config, {"tie_word_embeddings"}, is_gemma || has_layer_norm);
-    const at::Tensor& weight = tied ? embedding() : first_of({"lm_head.weight", "embed_out.weight"});
+    const at::Tensor& weight = !tied                       ? first_of({"lm_head.weight", "embed_out.weight"})
+                               : rounded_head.defined() ? rounded_head
+                                                        : embedding();
     at::Tensor logits = at::linear(norm(last, hidden), weight);
     if (logit_softcap > 0) {
       logits = (logits / logit_softcap).tanh() * logit_softcap;
     }
     return logits.contiguous();
   }
+
+  void round_weights() {
+    rounded_head = to_int8_and_back(embedding());
+    for (auto& [name, tensor] : tensors) {
+      if (tensor.dim() == 2 && name.find("embed") == std::string::npos) {
+        tensor = to_int8_and_back(tensor);
+      }
+    }
+  }
+
+  at::Tensor rounded_head;
 };
 
 std::vector<std::uint8_t> causal_mask(std::int32_t n) {
@@ -497,9 +518,12 @@ std::vector<std::uint8_t> causal_mask(std::int32_t n) {
   return mask;
 }
 
-DirectPass::DirectPass(const std::filesystem::path& directory) {
+DirectPass::DirectPass(const std::filesystem::path& directory, Weights weights) {
   const c10::InferenceMode inference;
   model_ = std::make_unique<Model>(directory);
+  if (weights == Weights::kInt8) {
+    model_->round_weights();
+  }
 }
 
 DirectPass::~DirectPass() = default;

@@ -24,8 +24,10 @@ std::vector<std::uint8_t> causal_mask(std::int32_t n);
 
 class DirectPass final {
  public:
-  // Reads a Llama-like Hugging Face directory into fp32. Throws std::runtime_error.
-  explicit DirectPass(const std::filesystem::path& directory);
+  enum class Weights { kAsStored, kInt8 };
+  // Reads a Hugging Face directory into fp32. With kInt8 every matrix of a product is rounded to what --weights int8
+  // keeps; for Llama-like models alone. Throws std::runtime_error.
+  explicit DirectPass(const std::filesystem::path& directory, Weights weights = Weights::kAsStored);
   ~DirectPass();
 
   // Logits [rows or n, vocab_size], fp32.

@@ -24,11 +24,11 @@ std::string device() {
 }
 
 // Loaded once a model: the default one's holds half a gigabyte.
-const DirectPass& direct_pass(const std::filesystem::path& model) {
-  static std::map<std::filesystem::path, std::unique_ptr<DirectPass>> passes;
-  std::unique_ptr<DirectPass>& pass = passes[model];
+const DirectPass& direct_pass(const std::filesystem::path& model, DirectPass::Weights weights) {
+  static std::map<std::pair<std::filesystem::path, DirectPass::Weights>, std::unique_ptr<DirectPass>> passes;
+  std::unique_ptr<DirectPass>& pass = passes[{model, weights}];
   if (pass == nullptr) {
-    pass = std::make_unique<DirectPass>(model);
+    pass = std::make_unique<DirectPass>(model, weights);
   }
   return *pass;
 }
@@ -160,12 +160,13 @@ class ParityFixture::RecordingLm final : public model::CausalLm {
 };
 
 ParityFixture::ParityFixture(const Options& options)
-    : metrics_({{"test", "default", device(), "fp32", options.kv_dtype}, {"generate"}}),
-      model_(options.model.empty() ? default_model_directory() : options.model) {
+    : metrics_({{"test", "default", device(), options.weights, options.kv_dtype}, {"generate"}}),
+      model_(options.model.empty() ? default_model_directory() : options.model),
+      weights_(options.weights == "int8" ? DirectPass::Weights::kInt8 : DirectPass::Weights::kAsStored) {
   model::LoadOptions load;
   load.path = model_;
   load.device = device();
-  load.weights = "fp32";
+  load.weights = options.weights;
   load.kv_dtype = options.kv_dtype;
   auto recorder = std::make_unique<RecordingLm>(model::load_model(load));
   recorder_ = recorder.get();
@@ -182,6 +183,8 @@ ParityFixture::ParityFixture(const Options& options)
 }
 
 ParityFixture::~ParityFixture() = default;
+
+bool ParityFixture::computes_on_gpu() { return device() != "cpu"; }
 
 bool ParityFixture::skipped() {
   static const bool is_missing = [] {
@@ -282,7 +285,7 @@ std::vector<std::vector<float>> ParityFixture::direct(const engine::GenerateRequ
                                                       const std::vector<TokenId>& generated) {
   DirectPlan plan(*made.version->schema);
   plan.add_prompt(made.plan, generated);
-  const DirectPass& pass = direct_pass(model_);
+  const DirectPass& pass = direct_pass(model_, weights_);
   const std::vector<float> flat = pass.logits(plan.finish());
   const auto vocab = static_cast<std::size_t>(pass.vocab_size());
   std::vector<std::vector<float>> rows;

@@ -29,6 +29,7 @@ class ParityFixture {
   struct Options {
     std::filesystem::path model;                 // empty: the default one, or PROMPTCACHED_TEST_MODEL
     std::shared_ptr<const Tokenizer> tokenizer;  // null: the model's own
+    std::string weights = "fp32";
     std::string kv_dtype = "fp32";
     std::size_t kv_bytes = std::size_t{1} << 30;
     std::int32_t max_batch_tokens = 512;
@@ -39,6 +40,7 @@ class ParityFixture {
 
   // True when the device asked for by PROMPTCACHED_TEST_DEVICE is not here; says so.
   static bool skipped();
+  static bool computes_on_gpu();
 
   void add_schema(const std::string& source);
   engine::GenerateRequest request(const std::string& prompt, std::int32_t max_tokens);
@@ -56,6 +58,7 @@ class ParityFixture {
   class RecordingLm;
   Metrics metrics_;
   std::filesystem::path model_;
+  DirectPass::Weights weights_;
   RecordingLm* recorder_ = nullptr;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -119,6 +119,49 @@ TEST_CASE("small chunks and a small budget change nothing") {
   }
 }
 
+// What a server on the CPU does by default. Products with 8-bit weights have the same bits in whatever batch, so little
+// is left between a hit and a miss; the direct pass multiplies in fp32 with the same rounded weights.
+TEST_CASE("with 8-bit weights, too, hit, miss and bypass equal the direct pass") {
+  if (ParityFixture::skipped() || ParityFixture::computes_on_gpu()) {
+    return;
+  }
+  for (const std::string kv_dtype : {"fp32", "fp16"}) {
+    ParityFixture::Options options;
+    options.weights = "int8";
+    options.kv_dtype = kv_dtype;
+    ParityFixture fixture(options);
+    fixture.add_schema(travel("rooted"));
+    float from_direct = 0;
+    float from_hit = 0;
+    for (const std::string& prompt : prompts()) {
+      INFO("KV in " << kv_dtype << ": " << prompt);
+      const Outcome hit = fixture.run(fixture.request(prompt, kTokens));
+      fixture.engine().pool().drop_unpinned();
+      const Outcome miss = fixture.run(fixture.request(prompt, kTokens));
+      engine::GenerateRequest bypass = fixture.request(prompt, kTokens);
+      bypass.bypass_cache = true;
+      const Outcome bypassed = fixture.run(std::move(bypass));
+      CHECK(hit.usage.cached_tokens > 0);
+      CHECK(miss.usage.cached_tokens == 0);
+      const auto direct = fixture.direct(fixture.request(prompt, kTokens), hit.tokens);
+      for (std::size_t i = 0; i < direct.size(); ++i) {
+        INFO("token " << i);
+        from_direct = std::max(from_direct, max_difference(hit.logits[i], direct[i]));
+        CHECK((hit.tokens[i] == argmax(direct[i]) || gap(direct[i], hit.tokens[i]) < kNearTie));
+      }
+      for (const Outcome* other : {&miss, &bypassed}) {
+        check_same_but_for_ties(fixture, prompt, other->tokens, hit.tokens);
+        from_hit = std::max(from_hit, max_difference(other->logits[0], hit.logits[0]));
+      }
+    }
+    INFO("KV in " << kv_dtype << ": " << from_direct << " from the direct pass, " << from_hit << " from a hit");
+    CHECK(from_direct <= (kv_dtype == "fp32" ? 1e-2F : 5e-2F));
+    CHECK(from_hit <= (kv_dtype == "fp32" ? kTolerance : 5e-2F));
+    WARN("KV in " << kv_dtype << ": largest difference of a logit from the direct pass " << from_direct
+                  << ", between hit, miss and bypass " << from_hit);
+  }
+}
+
 TEST_CASE("16-bit KV gives the same text but for near ties") {
   if (ParityFixture::skipped()) {
     return;

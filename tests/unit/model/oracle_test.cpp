@@ -153,10 +153,11 @@ TEST_CASE("The default model's greedy text is transformers'", "[model][oracle][d
   }
   constexpr float kNearTie = 0.15F;
   const std::filesystem::path file = oracle_path("smollm2-135m-instruct.safetensors");
-  for (const std::string kv_dtype : {"fp32", "fp16"}) {
-    const auto model = load(directory, kv_dtype);
+  const std::vector<std::pair<std::string, std::string>> formats = {{"fp32", "fp32"}, {"fp32", "fp16"}, {"int8", "fp16"}};
+  for (const auto& [weights, kv_dtype] : formats) {
+    const auto model = load(directory, kv_dtype, "cpu", weights);
     for (const std::string kind : {"short", "chat", "holes"}) {
-      INFO("case " << kind << ", KV in " << kv_dtype);
+      INFO("case " << kind << ", weights in " << weights << ", KV in " << kv_dtype);
       const OracleCase oracle = read_oracle(file, kind);
       const auto n = static_cast<std::int32_t>(oracle.tokens.size());
       const Block block(*model, n + static_cast<std::int32_t>(oracle.greedy_ids.size()));

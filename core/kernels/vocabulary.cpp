@@ -1,0 +1,86 @@
+#include "core/kernels/vocabulary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/kernels/vocabulary.cpp"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+#include "core/kernels/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace promptcached::kernels::HWY_NAMESPACE {
+
+using Tag = HWY_CAPPED(float, 16);
+
+constexpr float kLog2E = 1.44269504F;
+// Numbers summed up in fp32 before the sum goes on in fp64.
+constexpr std::size_t kStretch = 4096;
+
+float largest(const float* x, std::size_t count) {
+  const Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto most = lowest;
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto value = hn::LoadU(d, x + i);
+    most = hn::IfThenElse(hn::Gt(value, most), value, most);  // false for NaN
+  }
+  float result = hn::GetLane(hn::MaxOfLanes(d, most));
+  for (; i < count; ++i) {
+    result = x[i] > result ? x[i] : result;
+  }
+  return result;
+}
+
+double sum_of_exp(const float* x, std::size_t count, float highest, float factor) {
+  const Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto subtract = hn::Set(d, highest);
+  const auto scale = hn::Set(d, factor * kLog2E);
+  const auto least = hn::Set(d, -126.0F);
+  double total = 0;
+  std::size_t i = 0;
+  while (i + lanes <= count) {
+    const std::size_t end = std::min(count, i + kStretch);
+    auto sum = hn::Zero(d);
+    for (; i + lanes <= end; i += lanes) {
+      const auto value = hn::Mul(hn::Sub(hn::LoadU(d, x + i), subtract), scale);
+      const auto e = hn::IfThenElseZero(hn::Gt(value, least), exp2_of(d, value));
+      sum = hn::Add(sum, hn::IfThenElse(hn::Eq(value, value), e, value));  // NaN stays NaN
+    }
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  for (; i < count; ++i) {
+    const float value = (x[i] - highest) * factor;
+    total += static_cast<double>(std::exp(value));
+  }
+  return total;
+}
+
+}  // namespace promptcached::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace promptcached::kernels {
+namespace {
+HWY_EXPORT(largest);
+HWY_EXPORT(sum_of_exp);
+}  // namespace
+
+Highest highest(std::span<const float> logits) {
+  const float value = HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
+  const auto at = std::find(logits.begin(), logits.end(), value);
+  return {at == logits.end() ? 0 : at - logits.begin(), value};
+}
+
+double exp_sum(std::span<const float> logits, float highest, float factor) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_exp)(logits.data(), logits.size(), highest, factor);
+}
+
+}  // namespace promptcached::kernels
+#endif

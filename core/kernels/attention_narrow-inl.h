@@ -16,6 +16,8 @@ namespace promptcached::kernels::HWY_NAMESPACE {
 
 using Tag4 = hn::FixedTag<float, 4>;
 inline constexpr std::int64_t kFour = 4;  // queries, the unit in which scores are stored
+inline constexpr std::int64_t kValueSteps =
+    8;  // of looking ahead, for all keys' two vectors of values; one for a pair of keys' scores
 
 // The sum of a vector's 128-bit blocks.
 template <class D>
@@ -153,9 +155,10 @@ HWY_INLINE void add_values(const float* HWY_RESTRICT weights, const T* HWY_RESTR
 
 template <int kQueries, typename T>
 HWY_NOINLINE void add_chunk(const float* weights, const T* v, std::int64_t keys, std::int64_t head_dim,
-                            const float* kept, float* out) {
+                            const float* kept, float* out, Prefetcher* ahead) {
   std::int64_t dim = 0;
   for (; dim + 2 * kLanes <= head_dim; dim += 2 * kLanes) {
+    ahead->step(kValueSteps);
     add_values<kQueries, 2>(weights, v, keys, head_dim, dim, kept, out);
   }
   for (; dim < head_dim; dim += kLanes) {
@@ -189,7 +192,7 @@ HWY_NOINLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, co
   key = 0;
   for (const KeyChunk& chunk : keys.parts()) {
     const T* v = static_cast<const T*>(chunk.piece->v) + chunk.first * task.head_dim;
-    add_chunk<kQueries>(scores + key * kFour, v, chunk.count, task.head_dim, kept, queries.out);
+    add_chunk<kQueries>(scores + key * kFour, v, chunk.count, task.head_dim, kept, queries.out, ahead);
     std::fill_n(kept, kFour, 1.0F);
     key += chunk.count;
   }
@@ -233,7 +236,9 @@ HWY_NOINLINE void attend_narrow(const AttentionTask& task, float factor) {
   KeyBlocks walk(task.pieces, kMostBlockKeys, task.rule.needs_positions());
   KeyBlock keys;
   while (walk.next(&keys)) {
-    Prefetcher ahead = walk.prefetcher(task.head_dim * static_cast<std::int64_t>(sizeof(T)), kMostBlockKeys / 2);
+    Prefetcher ahead = walk.prefetcher(
+        task.head_dim * static_cast<std::int64_t>(sizeof(T)),
+        static_cast<std::int64_t>(block_count) * (kMostBlockKeys / 2 + task.head_dim / (2 * kLanes) * kValueSteps));
     for (const QueryBlock& queries : all) {
       add_narrow<T>(keys, task, queries, &ahead);
     }

@@ -12,8 +12,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
 
+// Some of these functions are kept apart, so that the constants of one do not take another's registers.
+
 using Tag4 = hn::FixedTag<float, 4>;
 inline constexpr std::int64_t kFour = 4;  // queries, the unit in which scores are stored
+inline constexpr std::int64_t kValueSteps =
+    8;  // of looking ahead, for all keys' two vectors of values; one for a pair of keys' scores
 
 // The sum of a vector's 128-bit blocks.
 template <class D>
@@ -69,9 +73,11 @@ HWY_INLINE void score_keys(const float* HWY_RESTRICT q, const T* HWY_RESTRICT k,
 }
 
 template <int kQueries, typename T>
-HWY_INLINE void score_chunk(const float* q, const T* k, std::int64_t keys, std::int64_t head_dim, float* scores) {
+HWY_NOINLINE void score_chunk(const float* q, const T* k, std::int64_t keys, std::int64_t head_dim, float* scores,
+                              Prefetcher* ahead) {
   std::int64_t key = 0;
   for (; key + 2 <= keys; key += 2) {
+    ahead->step();
     score_keys<kQueries, 2>(q, k + key * head_dim, head_dim, scores + key * kFour);
   }
   if (key < keys) {
@@ -81,8 +87,8 @@ HWY_INLINE void score_chunk(const float* q, const T* k, std::int64_t keys, std::
 
 // Turns scores [keys, 4] into exponentials relative to the largest so far; `kept` is what the results so far are
 // multiplied by. The scores have room for sixteen more numbers.
-HWY_INLINE void exponentiate_narrow(std::int64_t keys, float* HWY_RESTRICT scores, const QueryBlock& queries,
-                                    float* HWY_RESTRICT kept) {
+HWY_NOINLINE void exponentiate_narrow(std::int64_t keys, float* HWY_RESTRICT scores, const QueryBlock& queries,
+                                      float* HWY_RESTRICT kept) {
   const Tag d;
   const Tag4 d4;
   const auto before = hn::Load(d4, queries.largest);
@@ -148,10 +154,11 @@ HWY_INLINE void add_values(const float* HWY_RESTRICT weights, const T* HWY_RESTR
 }
 
 template <int kQueries, typename T>
-HWY_INLINE void add_chunk(const float* weights, const T* v, std::int64_t keys, std::int64_t head_dim, const float* kept,
-                          float* out) {
+HWY_NOINLINE void add_chunk(const float* weights, const T* v, std::int64_t keys, std::int64_t head_dim,
+                            const float* kept, float* out, Prefetcher* ahead) {
   std::int64_t dim = 0;
   for (; dim + 2 * kLanes <= head_dim; dim += 2 * kLanes) {
+    ahead->step(kValueSteps);
     add_values<kQueries, 2>(weights, v, keys, head_dim, dim, kept, out);
   }
   for (; dim < head_dim; dim += kLanes) {
@@ -161,7 +168,8 @@ HWY_INLINE void add_chunk(const float* weights, const T* v, std::int64_t keys, s
 
 // Up to four queries over a block of keys.
 template <int kQueries, typename T>
-HWY_NOINLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, const QueryBlock& queries) {
+HWY_NOINLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, const QueryBlock& queries,
+                             Prefetcher* ahead) {
   const Visibility seen = visibility(keys, queries, task.rule);
   if (seen == Visibility::kNone) {
     return;
@@ -170,7 +178,7 @@ HWY_NOINLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, co
   std::int64_t key = 0;
   for (const KeyChunk& chunk : keys.parts()) {
     const T* k = static_cast<const T*>(chunk.piece->k) + chunk.first * task.head_dim;
-    score_chunk<kQueries>(queries.q, k, chunk.count, task.head_dim, scores + key * kFour);
+    score_chunk<kQueries>(queries.q, k, chunk.count, task.head_dim, scores + key * kFour, ahead);
     key += chunk.count;
   }
   if (!task.rule.is_plain()) {
@@ -184,28 +192,29 @@ HWY_NOINLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, co
   key = 0;
   for (const KeyChunk& chunk : keys.parts()) {
     const T* v = static_cast<const T*>(chunk.piece->v) + chunk.first * task.head_dim;
-    add_chunk<kQueries>(scores + key * kFour, v, chunk.count, task.head_dim, kept, queries.out);
+    add_chunk<kQueries>(scores + key * kFour, v, chunk.count, task.head_dim, kept, queries.out, ahead);
     std::fill_n(kept, kFour, 1.0F);
     key += chunk.count;
   }
 }
 
 template <typename T>
-HWY_INLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, const QueryBlock& queries) {
+HWY_INLINE void add_narrow(const KeyBlock& keys, const AttentionTask& task, const QueryBlock& queries,
+                           Prefetcher* ahead) {
   switch (queries.count) {
     case 1:
-      return add_narrow<1, T>(keys, task, queries);
+      return add_narrow<1, T>(keys, task, queries, ahead);
     case 2:
-      return add_narrow<2, T>(keys, task, queries);
+      return add_narrow<2, T>(keys, task, queries, ahead);
     case 3:
-      return add_narrow<3, T>(keys, task, queries);
+      return add_narrow<3, T>(keys, task, queries, ahead);
     default:
-      return add_narrow<4, T>(keys, task, queries);
+      return add_narrow<4, T>(keys, task, queries, ahead);
   }
 }
 
 // Queries up to which reading keys straight through beats a vector of queries that is mostly padding.
-inline constexpr std::int64_t kMostNarrow = 8;
+inline constexpr std::int64_t kMostNarrow = 12;
 
 // A task of at most kMostNarrow queries, whose head's size is a multiple of kLanes.
 template <typename T>
@@ -227,8 +236,11 @@ HWY_NOINLINE void attend_narrow(const AttentionTask& task, float factor) {
   KeyBlocks walk(task.pieces, kMostBlockKeys, task.rule.needs_positions());
   KeyBlock keys;
   while (walk.next(&keys)) {
+    Prefetcher ahead = walk.prefetcher(
+        task.head_dim * static_cast<std::int64_t>(sizeof(T)),
+        static_cast<std::int64_t>(block_count) * (kMostBlockKeys / 2 + task.head_dim / (2 * kLanes) * kValueSteps));
     for (const QueryBlock& queries : all) {
-      add_narrow<T>(keys, task, queries);
+      add_narrow<T>(keys, task, queries, &ahead);
     }
   }
   for (const QueryBlock& queries : all) {

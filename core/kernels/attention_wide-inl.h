@@ -9,6 +9,16 @@
 
 #include "core/kernels/attention_softmax-inl.h"
 
+// The innermost loops four times over: their ends, which are hard to foresee, come often.
+#undef PROMPTCACHED_UNROLL
+#if HWY_COMPILER_CLANG
+#define PROMPTCACHED_UNROLL _Pragma("clang loop unroll_count(4)")
+#elif HWY_COMPILER_GCC
+#define PROMPTCACHED_UNROLL _Pragma("GCC unroll 4")
+#else
+#define PROMPTCACHED_UNROLL
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
 
@@ -35,7 +45,7 @@ HWY_INLINE void score_tile(const float* HWY_RESTRICT q, const float* HWY_RESTRIC
       sum[key][v] = hn::Zero(d);
     }
   }
-#pragma GCC unroll 4
+  PROMPTCACHED_UNROLL
   for (std::int64_t i = 0; i < head_dim; ++i) {
     Vector query[kVectors];
     for (int v = 0; v < kVectors; ++v) {
@@ -66,7 +76,7 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights, const float* HWY_R
       sum[i][j] = hn::Mul(hn::Load(d, out + (i * kVectors + j) * kLanes), hn::Load(d, kept + j * kLanes));
     }
   }
-#pragma GCC unroll 4
+  PROMPTCACHED_UNROLL
   for (std::int64_t key = 0; key < keys; ++key) {
     Vector weight[kVectors];
     for (int j = 0; j < kVectors; ++j) {
@@ -204,7 +214,7 @@ HWY_INLINE const float* as_fp32(const KeyBlock& keys, std::int64_t head_dim, con
   return scratch;
 }
 
-// Keys looked at together: they and their values stay in the first cache.
+// Keys looked at together: they, their values and the queries stay in the first cache.
 HWY_INLINE std::int64_t wide_block_keys(std::int64_t head_dim) { return head_dim <= 32 ? kMostBlockKeys : 32; }
 
 // `count` of the task's queries, at most kMostQueryBlocks times kWidest.

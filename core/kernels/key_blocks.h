@@ -40,10 +40,10 @@ class Prefetcher final {
       : k_(static_cast<const char*>(k)),
         v_(static_cast<const char*>(v)),
         left_(bytes),
-        step_((bytes / steps + kLine) / kLine * kLine) {}
+        step_((bytes / std::max<std::int64_t>(1, steps) + kLine) / kLine * kLine) {}
 
-  void step() {
-    const std::int64_t end = std::min(left_, step_);
+  void step(std::int64_t steps = 1) {
+    const std::int64_t end = std::min(left_, steps * step_);
     for (std::int64_t i = 0; i < end; i += kLine) {
       __builtin_prefetch(k_ + i, 0, 2);
       __builtin_prefetch(v_ + i, 0, 2);

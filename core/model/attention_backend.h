@@ -1,5 +1,5 @@
 // Attention of a batch's new rows, one layer at a time: what each row sees in the batch's reads and in its own causal
-// group. There are two implementations; ../../docs/decisions/0012 says which serves what.
+// group. There are two implementations; docs/decisions/0012 says which serves what.
 #pragma once
 
 #include <ATen/core/Tensor.h>

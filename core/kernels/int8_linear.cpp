@@ -55,6 +55,7 @@ HWY_INLINE void multiply_tile(const Product& p, const std::byte* panel, std::int
   const Pairs pairs;
   const Floats floats;
   const std::int16_t* x = p.x.numbers + row * p.x_stride;
+  const float* x_scales = p.x.scales + row * p.groups;
   hn::Vec<Floats> total[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -99,12 +100,12 @@ HWY_INLINE void multiply_tile(const Product& p, const std::byte* panel, std::int
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const hn::Vec<Sums> whole = hn::RearrangeToOddPlusEven(sum[r][v], odd[r][v]);
-        total[r][v] = hn::MulAdd(hn::ConvertTo(floats, whole), scale, total[r][v]);
+        const hn::Vec<Floats> both = hn::Mul(scale, hn::Set(floats, x_scales[r * p.groups + g]));
+        total[r][v] = hn::MulAdd(hn::ConvertTo(floats, whole), both, total[r][v]);
       }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    const hn::Vec<Floats> x_scale = hn::Set(floats, p.x.scales[row + r]);
     float* target = y + (row + r) * p.y_stride;
     HWY_ALIGN float last[kPanelOutputs];
     float* out = outputs == kPanelOutputs ? target : last;
@@ -112,7 +113,7 @@ HWY_INLINE void multiply_tile(const Product& p, const std::byte* panel, std::int
       std::copy_n(target, outputs, last);
     }
     for (int v = 0; v < kVectors; ++v) {
-      hn::Vec<Floats> value = hn::Mul(total[r][v], x_scale);
+      hn::Vec<Floats> value = total[r][v];
       if (p.bias != nullptr) {
         value = hn::Add(value, hn::LoadU(floats, p.bias + v * kLanes));
       }
@@ -167,33 +168,31 @@ void multiply_panels(const Int8Matrix& matrix, const Int16Rows& x, std::int64_t 
   }
 }
 
-float quantize_one_row(const float* x, std::int64_t in, std::int16_t* numbers) {
+void quantize_one_row(const float* x, std::int64_t in, std::int16_t* numbers, float* scales) {
   const hn::CappedTag<float, 16> floats;
   const hn::Rebind<std::int32_t, decltype(floats)> wide;
   const hn::Rebind<std::int16_t, decltype(floats)> narrow;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(floats));
-  auto highest = hn::Zero(floats);
-  std::int64_t i = 0;
-  for (; i + lanes <= in; i += lanes) {
-    highest = hn::Max(highest, hn::Abs(hn::LoadU(floats, x + i)));
-  }
-  float most = hn::GetLane(hn::MaxOfLanes(floats, highest));
-  for (std::int64_t j = i; j < in; ++j) {
-    most = std::max(most, std::abs(x[j]));
-  }
   constexpr float kLargest = 32767.0F;
-  const float scale = most / kLargest;
-  const float inverse = most > 0 ? kLargest / most : 0.0F;
-  const auto factor = hn::Set(floats, inverse);
-  for (i = 0; i + lanes <= in; i += lanes) {
-    const auto rounded = hn::NearestInt(hn::Mul(hn::LoadU(floats, x + i), factor));
-    hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(wide, rounded)), narrow, numbers + i);
+  for (std::int64_t first = 0; first < in; first += kGroupInputs) {
+    HWY_ALIGN float last[kGroupInputs] = {};
+    const float* group = x + first;
+    if (in - first < kGroupInputs) {
+      std::copy_n(group, in - first, last);
+      group = last;
+    }
+    auto highest = hn::Zero(floats);
+    for (std::int64_t i = 0; i < kGroupInputs; i += lanes) {
+      highest = hn::Max(highest, hn::Abs(hn::LoadU(floats, group + i)));
+    }
+    const float most = hn::GetLane(hn::MaxOfLanes(floats, highest));
+    scales[first / kGroupInputs] = most / kLargest;
+    const auto factor = hn::Set(floats, most > 0 ? kLargest / most : 0.0F);
+    for (std::int64_t i = 0; i < kGroupInputs; i += lanes) {
+      const auto rounded = hn::NearestInt(hn::Mul(hn::LoadU(floats, group + i), factor));
+      hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(wide, rounded)), narrow, numbers + first + i);
+    }
   }
-  for (; i < in; ++i) {
-    numbers[i] = static_cast<std::int16_t>(std::nearbyint(x[i] * inverse));
-  }
-  std::fill(numbers + in, numbers + padded_inputs(in), std::int16_t{0});
-  return scale;
 }
 
 // One panel. Scales are rounded up to bf16 before the weights are divided by them, so rounding costs no accuracy but
@@ -219,10 +218,9 @@ void quantize_panel(const float* weights, std::int64_t stride, std::int64_t outp
       std::memcpy(&scale, &bits, sizeof scale);
       const auto half = static_cast<std::uint16_t>(bits >> 16U);
       std::memcpy(group + kGroupWeights + o * 2, &half, sizeof half);
-      const float inverse = scale > 0 ? 1.0F / scale : 0.0F;
       for (std::int64_t i = 0; i < count; ++i) {
         group[(i / 2) * 2 * kPanelOutputs + o * 2 + i % 2] =
-            static_cast<std::byte>(static_cast<std::int8_t>(std::nearbyint(row[i] * inverse)));
+            static_cast<std::byte>(static_cast<std::int8_t>(scale > 0 ? std::nearbyint(row[i] / scale) : 0.0F));
       }
     }
   }
@@ -273,8 +271,8 @@ void dequantize_row(const Int8Matrix& matrix, std::int64_t row, float* numbers) 
   }
 }
 
-float quantize_row(const float* x, std::int64_t in, std::int16_t* numbers) {
-  return HWY_DYNAMIC_DISPATCH(quantize_one_row)(x, in, numbers);
+void quantize_row(const float* x, std::int64_t in, std::int16_t* numbers, float* scales) {
+  HWY_DYNAMIC_DISPATCH(quantize_one_row)(x, in, numbers, scales);
 }
 
 void multiply(const Int8Matrix& matrix, const Int16Rows& x, std::int64_t first_panel, std::int64_t last_panel,

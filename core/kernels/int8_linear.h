@@ -1,7 +1,7 @@
 // Matrix products with weights in 8 bits, for any number of rows.
 //
 // Weights are whole numbers from -127 to 127, 32 of which (along a row of the matrix) share a scale. Inputs are rounded
-// to 16 bits with one scale a row, so that products of 32 sum up exactly in 32 bits; those sums are added in fp32, in
+// to 16 bits, 32 at a time as well, so that products of 32 sum up exactly in 32 bits; those sums are added in fp32, in
 // order. An output therefore depends on its own row alone: one row computed by itself and among a thousand give the
 // same bits, whatever the number of threads.
 #pragma once
@@ -17,6 +17,7 @@ inline constexpr std::int64_t kGroupInputs = 32;   // weights that share a scale
 
 // Inputs as they are stored: padded with zeros to whole groups.
 constexpr std::int64_t padded_inputs(std::int64_t in) { return (in + kGroupInputs - 1) / kGroupInputs * kGroupInputs; }
+constexpr std::int64_t groups_of(std::int64_t in) { return padded_inputs(in) / kGroupInputs; }
 constexpr std::int64_t panels_of(std::int64_t out) { return (out + kPanelOutputs - 1) / kPanelOutputs; }
 
 // A matrix [out, in]. Its bytes are one stream, read from front to back: for each panel of 16 outputs, for each group
@@ -42,11 +43,11 @@ void dequantize_row(const Int8Matrix& matrix, std::int64_t row, float* numbers);
 struct Int16Rows {
   std::int64_t rows = 0;
   const std::int16_t* numbers = nullptr;  // [rows, padded_inputs(in)], aligned to 4
-  const float* scales = nullptr;          // [rows]
+  const float* scales = nullptr;          // [rows, groups_of(in)]
 };
 
-// One row: `numbers` [padded_inputs(in)]; returns its scale.
-float quantize_row(const float* x, std::int64_t in, std::int16_t* numbers);
+// One row: `numbers` [padded_inputs(in)], `scales` [groups_of(in)].
+void quantize_row(const float* x, std::int64_t in, std::int16_t* numbers, float* scales);
 
 // What becomes of a product.
 enum class Store { kSet, kAdd };

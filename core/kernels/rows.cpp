@@ -50,7 +50,8 @@ void norm_row(const float* x, const float* weight, std::int64_t count, float eps
   }
   const float scale = 1.0F / std::sqrt(total / static_cast<float>(count) + eps);
   for_each_vector(count, [=](auto tag, std::int64_t at) HWY_ATTR {
-    hn::StoreU(hn::Mul(hn::LoadU(tag, weight + at), hn::Mul(hn::LoadU(tag, x + at), hn::Set(tag, scale))), tag, out + at);
+    hn::StoreU(hn::Mul(hn::LoadU(tag, weight + at), hn::Mul(hn::LoadU(tag, x + at), hn::Set(tag, scale))), tag,
+               out + at);
   });
 }
 

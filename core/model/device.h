@@ -16,7 +16,7 @@ struct Compute {
   at::ScalarType weights = at::kFloat;    // of weights and hidden states
   at::ScalarType attention = at::kFloat;  // of queries and softmax inputs: fp32 on the CPU, whatever the weights
   at::ScalarType kv = at::kFloat;
-  bool int8_weights = false;              // matrices are rounded to 8 bits; the CPU alone, and `weights` is fp32
+  bool int8_weights = false;  // matrices are rounded to 8 bits; the CPU alone, and `weights` is fp32
 };
 
 // Loads CUDA when it is asked for, and turns names into formats. Throws std::runtime_error with one line that says what

@@ -49,14 +49,15 @@ kernels::Int16Rows rounded(const at::Tensor& x) {
   const std::int64_t in = x.size(1);
   const std::int64_t padded = kernels::padded_inputs(in);
   numbers.resize(std::max(numbers.size(), static_cast<std::size_t>(rows * padded)));
-  scales.resize(std::max(scales.size(), static_cast<std::size_t>(rows)));
+  const std::int64_t groups = kernels::groups_of(in);
+  scales.resize(std::max(scales.size(), static_cast<std::size_t>(rows * groups)));
   const auto* source = x.const_data_ptr<float>();
   std::int16_t* target = numbers.data();
   float* target_scales = scales.data();
   const std::int64_t stride = x.stride(0);
   for_each_run(rows, kNumbersPerTask / in + 1, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      target_scales[row] = kernels::quantize_row(source + row * stride, in, target + row * padded);
+      kernels::quantize_row(source + row * stride, in, target + row * padded, target_scales + row * groups);
     }
   });
   return {rows, target, target_scales};

@@ -27,8 +27,8 @@ at::Tensor layer_view(const AttentionSetup& setup, const KvArray& array, std::in
 
 namespace {
 
-// As layer_view().copy_(), on the CPU: decoding stores a few numbers in each of many layers, and a tensor costs more than
-// they do.
+// As layer_view().copy_(), on the CPU: decoding stores a few numbers in each of many layers, and a tensor costs more
+// than they do.
 void copy_rows(const AttentionSetup& setup, const KvWrite& write, std::int64_t layer, const at::Tensor& kv) {
   const std::int64_t token = setup.shape.head_dim * static_cast<std::int64_t>(kv.element_size());
   const auto* source = static_cast<const std::byte*>(kv.const_data_ptr()) + write.rows.begin * token;

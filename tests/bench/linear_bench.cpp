@@ -31,11 +31,11 @@ void int8_linear(benchmark::State& state) {
   Bytes bytes(int8_bytes(out, in));
   quantize_panels(weights.data(), in, out, in, 0, panels_of(out), bytes.data);
   std::vector<std::int16_t> numbers(static_cast<std::size_t>(rows * padded_inputs(in)));
-  std::vector<float> scales(static_cast<std::size_t>(rows));
+  std::vector<float> scales(static_cast<std::size_t>(rows * groups_of(in)));
   std::vector<float> y(static_cast<std::size_t>(rows * out));
   for (std::int64_t row = 0; row < rows; ++row) {
-    scales[static_cast<std::size_t>(row)] =
-        quantize_row(weights.data() + row % out * in, in, numbers.data() + row * padded_inputs(in));
+    quantize_row(weights.data() + row % out * in, in, numbers.data() + row * padded_inputs(in),
+                 scales.data() + row * groups_of(in));
   }
   const Int8Matrix matrix{out, in, bytes.data};
   const Int16Rows x{rows, numbers.data(), scales.data()};

@@ -488,7 +488,7 @@ struct DirectPass::Model {
       last = tensors.contains(std::string(name) + ".weight") ? name : last;
     }
     const bool tied = value_of<bool>(config, {"tie_word_embeddings"}, is_gemma || has_layer_norm);
-    const at::Tensor& weight = !tied                       ? first_of({"lm_head.weight", "embed_out.weight"})
+    const at::Tensor& weight = !tied                    ? first_of({"lm_head.weight", "embed_out.weight"})
                                : rounded_head.defined() ? rounded_head
                                                         : embedding();
     at::Tensor logits = at::linear(norm(last, hidden), weight);

@@ -44,20 +44,22 @@ Packed pack(const std::vector<float>& weights, std::int64_t out, std::int64_t in
 struct Rounded {
   std::vector<std::int16_t> numbers;
   std::vector<float> scales;
-  Int16Rows rows() const { return {static_cast<std::int64_t>(scales.size()), numbers.data(), scales.data()}; }
+  std::int64_t count;
+  Int16Rows rows() const { return {count, numbers.data(), scales.data()}; }
 };
 
 Rounded round_rows(const std::vector<float>& x, std::int64_t rows, std::int64_t in) {
-  Rounded rounded;
-  rounded.numbers.resize(static_cast<std::size_t>(rows * padded_inputs(in)), 99);
+  Rounded rounded{std::vector<std::int16_t>(static_cast<std::size_t>(rows * padded_inputs(in)), 99),
+                  std::vector<float>(static_cast<std::size_t>(rows * groups_of(in))), rows};
   for (std::int64_t row = 0; row < rows; ++row) {
-    rounded.scales.push_back(quantize_row(x.data() + row * in, in, rounded.numbers.data() + row * padded_inputs(in)));
+    quantize_row(x.data() + row * in, in, rounded.numbers.data() + row * padded_inputs(in),
+                 rounded.scales.data() + row * groups_of(in));
   }
   return rounded;
 }
 
 std::vector<float> product(const Int8Matrix& matrix, const Rounded& x, const float* bias = nullptr) {
-  std::vector<float> y(x.scales.size() * static_cast<std::size_t>(matrix.out), NAN);
+  std::vector<float> y(static_cast<std::size_t>(x.count * matrix.out), NAN);
   multiply(matrix, x.rows(), 0, panels_of(matrix.out), bias, Store::kSet, y.data(), matrix.out);
   return y;
 }
@@ -113,14 +115,13 @@ TEST_CASE("Products with 8-bit weights are those with the rounded numbers", "[ke
         dequantize_row(packed.matrix, o, numbers.data());
         for (std::int64_t row = 0; row < rows; ++row) {
           double exact = bias[static_cast<std::size_t>(o)];
-          double most = 0;
+          double allowed = 1e-4;  // fp32 sums, and half a step of each input's rounding
           for (std::int64_t i = 0; i < in; ++i) {
             exact +=
                 static_cast<double>(x[static_cast<std::size_t>(row * in + i)]) * numbers[static_cast<std::size_t>(i)];
-            most += std::abs(numbers[static_cast<std::size_t>(i)]);
+            const float step = rounded.scales[static_cast<std::size_t>(row * groups_of(in) + i / kGroupInputs)];
+            allowed += std::abs(numbers[static_cast<std::size_t>(i)]) * step * 0.5;
           }
-          // Half a step of the inputs' rounding for each, and fp32 sums.
-          const double allowed = most * rounded.scales[static_cast<std::size_t>(row)] * 0.5 + 1e-4;
           REQUIRE(std::abs(y[static_cast<std::size_t>(row * out + o)] - exact) <= allowed);
         }
       }

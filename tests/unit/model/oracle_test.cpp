@@ -153,7 +153,8 @@ TEST_CASE("The default model's greedy text is transformers'", "[model][oracle][d
   }
   constexpr float kNearTie = 0.15F;
   const std::filesystem::path file = oracle_path("smollm2-135m-instruct.safetensors");
-  const std::vector<std::pair<std::string, std::string>> formats = {{"fp32", "fp32"}, {"fp32", "fp16"}, {"int8", "fp16"}};
+  const std::vector<std::pair<std::string, std::string>> formats = {
+      {"fp32", "fp32"}, {"fp32", "fp16"}, {"int8", "fp16"}};
   for (const auto& [weights, kv_dtype] : formats) {
     const auto model = load(directory, kv_dtype, "cpu", weights);
     for (const std::string kind : {"short", "chat", "holes"}) {

@@ -63,7 +63,7 @@ TEST_CASE("8-bit weights and 16-bit KV keep the next token's distribution", "[mo
   quality.agreement /= static_cast<double>(quality.tokens);
   WARN("int8 weights, fp16 KV, " << quality.tokens << " tokens: KL " << quality.divergence << ", top-1 agreement "
                                  << 100 * quality.agreement << " %");
-  CHECK(quality.tokens > 400);
+  CHECK(quality.tokens > 300);
   CHECK(quality.divergence <= kMostDivergence);
   CHECK(quality.agreement >= kLeastAgreement);
 }

@@ -1,5 +1,6 @@
-"""Starts build/promptcached, waits until it is ready, and ends it. Also what scripts that start one have as arguments."""
+"""Starts a server, waits until it is ready, and ends it. Also what scripts that start ours have as arguments."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -25,14 +26,14 @@ def add_arguments(parser):
     parser.add_argument("--server-args", default="", metavar="'ARG …'", help="further arguments of the server, in one string")
 
 
-class Server:
-    """A context manager: within it the server is ready."""
+class Process:
+    """A context manager: within it the server, whichever it is, is ready.
 
-    def __init__(self, options, *arguments, name="server", ready_timeout_s=300):
-        for path, what in ((options.binary, "server: run make build"), (options.model, "model: run make model")):
-            if not path.exists():
-                raise ServerFailed(f"{path} is not there: no {what}")
-        self._command = [str(options.binary), "--model", str(options.model), *arguments, *options.server_args.split()]
+    `command(port)`: what to start. Ready is when GET `ready_path` is answered with 2xx.
+    """
+
+    def __init__(self, command, ready_path, environment, name, ready_timeout_s=300):
+        self._command, self._ready_path, self._environment = command, ready_path, environment
         self._ready_timeout_s = ready_timeout_s
         RESULTS.mkdir(parents=True, exist_ok=True)
         self.log_path = RESULTS / f"{name}-{os.getpid()}.log"  # kept when something goes wrong
@@ -41,11 +42,9 @@ class Server:
     def __enter__(self):
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        # The server refuses variables it does not know, and what is measured should depend on the arguments alone.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PROMPTCACHED_")}
         with open(self.log_path, "w") as log:
             self._process = subprocess.Popen(
-                [*self._command, "--listen", f"127.0.0.1:{port}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+                self._command(port), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment, start_new_session=True
             )
         try:
             self._wait_until_ready()
@@ -67,7 +66,7 @@ class Server:
         return self._process.poll() is None
 
     def stop(self, grace_s=60):
-        """SIGTERM, and SIGKILL when that does not help; the exit status is kept."""
+        """SIGTERM, and SIGKILL when that does not help, also to what it started; the exit status is kept."""
         if self.running():
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -75,6 +74,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self.exit_status = self._process.wait()
+        with contextlib.suppress(ProcessLookupError):  # there is no such group unless it left someone behind
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def log_tail(self, lines=15):
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
@@ -86,13 +87,26 @@ class Server:
                 raise ServerFailed(f"the server ended with status {self._process.returncode}:\n{self.log_tail()}")
             client = Client(self.url, timeout_s=5)
             try:
-                client.call("GET", "/readyz")
+                client.call("GET", self._ready_path)
                 return
             except (OSError, RequestFailed):
                 time.sleep(0.1)
             finally:
                 client.close()
         raise ServerFailed(f"the server was not ready after {self._ready_timeout_s} s:\n{self.log_tail()}")
+
+
+class Server(Process):
+    """Ours."""
+
+    def __init__(self, options, *arguments, name="server", ready_timeout_s=300):
+        for path, what in ((options.binary, "server: run make build"), (options.model, "model: run make model")):
+            if not path.exists():
+                raise ServerFailed(f"{path} is not there: no {what}")
+        command = [str(options.binary), "--model", str(options.model), *arguments, *options.server_args.split()]
+        # The server refuses variables it does not know, and what is measured should depend on the arguments alone.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PROMPTCACHED_")}
+        super().__init__(lambda port: [*command, "--listen", f"127.0.0.1:{port}"], "/readyz", environment, name, ready_timeout_s)
 
 
 def free_port():

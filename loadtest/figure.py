@@ -83,7 +83,7 @@ def times_better(rows, path):
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows], color=INK)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.12), ncols=len(peers) + 1)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(peers) + 1)
     save(figure, path)
 
 

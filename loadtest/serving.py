@@ -33,6 +33,8 @@ class Process:
     `command(port)`: what to start. Ready is when GET `ready_path` is answered with 2xx.
     """
 
+    good_exits = (0, -signal.SIGTERM)
+
     def __init__(self, command, ready_path, environment, name, ready_timeout_s=300):
         self._command, self._ready_path, self._environment = command, ready_path, environment
         self._ready_timeout_s = ready_timeout_s
@@ -57,7 +59,7 @@ class Process:
 
     def __exit__(self, fault, *_):
         self.stop()
-        if fault is None and self.exit_status == 0:
+        if fault is None and self.exit_status in self.good_exits:
             self.log_path.unlink()
 
     @property
@@ -100,6 +102,8 @@ class Process:
 
 class Server(Process):
     """Ours."""
+
+    good_exits = (0,)
 
     def __init__(self, options, *arguments, name="server", ready_timeout_s=300):
         for path, what in ((options.binary, "server: run make build"), (options.model, "model: run make model")):

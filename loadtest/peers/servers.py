@@ -114,7 +114,7 @@ class LlamaCpp(Peer):
         self.name, self.title, self._arguments = name, title, arguments
 
     def version(self):
-        found = re.search(r"version: .*?(\d+)", output_of(self.folder / "build" / "bin" / "llama-server", "--version"))
+        found = re.search(r"build (\d+)", output_of(self.folder / "build" / "bin" / "llama-server", "--version"))
         return f"llama.cpp b{found.group(1)}" if found else "llama.cpp"
 
     def slots(self, load):

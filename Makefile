@@ -4,10 +4,10 @@
 ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build model run test bench models lint format asan tsan gpu-check image clean
+.PHONY: help setup build model run test bench bench-peers models lint format asan tsan gpu-check image clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages, and .venv with libtorch
 	@scripts/setup.sh
@@ -28,7 +28,11 @@ test: build ## do all set-up, build, and run every test
 
 bench: build ## time to first token with reuse and without, into docs/benchmarks.md
 	@scripts/setup.sh model
-	@scripts/bench.sh $(ARGS)
+	@scripts/bench.sh bench.py $(ARGS)
+
+bench-peers: build ## the same workloads on us, llama.cpp and vLLM (an hour and more), into docs/benchmarks.md
+	@scripts/setup.sh model
+	@scripts/bench.sh bench_peers.py $(ARGS)
 
 models: build ## compare every family of models with transformers, into docs/models.md
 	@scripts/setup.sh model

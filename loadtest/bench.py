@@ -87,13 +87,13 @@ def prose_words(count):
 
 
 class Case:
-    """One size: its two schemas, and the times that were measured."""
+    """One size: its two schemas, with one module and with many, and the times that were measured."""
 
-    def __init__(self, size, words):
+    def __init__(self, size, words, parts=PARTS):
         self.size = size
-        cuts = [len(words) * i // PARTS for i in range(PARTS + 1)]
-        self.schemas = {"one": [words], "eight": [words[begin:end] for begin, end in itertools.pairwise(cuts)]}
-        self.ttft_s = {"bypass": [], "one": [], "eight": []}
+        cuts = [len(words) * i // parts for i in range(parts + 1)]
+        self.schemas = {"one": [words], "many": [words[begin:end] for begin, end in itertools.pairwise(cuts)]}
+        self.ttft_s = {"bypass": [], "one": [], "many": []}
         self.encode_ms = {}
 
     def name(self, cut):
@@ -134,17 +134,17 @@ def ask(client, prompt, cache):
     return answer
 
 
-def make_cases(client, sizes):
+def make_cases(client, sizes, parts=PARTS):
     ruler = Ruler(client)
     words = prose_words(max(sizes))
     question = "".join(ruler.cut([" " + word for word in QUESTION.split()], NEW_TOKENS))
-    return [Case(size, ruler.cut(words, size)) for size in sizes], question
+    return [Case(size, ruler.cut(words, size), parts) for size in sizes], question
 
 
 def measure(client, cases, question, rounds):
     for number in range(rounds):
         for case in cases:
-            answers = [case.ask(client, kind, question) for kind in ("one", "bypass", "eight")]
+            answers = [case.ask(client, kind, question) for kind in ("one", "bypass", "many")]
             show_progress(
                 f"round {number + 1} of {rounds}, {case.size} tokens: " + ", ".join(stats.show_seconds(a.ttft_s) for a in answers)
             )
@@ -215,7 +215,7 @@ def benchmark(options):
         for case in cases:
             case.register(client)
             show_progress(f"{case.size} tokens encoded: one module in {case.encode_ms['one'] / 1000:.1f} s")
-        foreign = machine.ForeignLoad(started.pid)
+        foreign = machine.ForeignLoad()
         for cache in ("use", "bypass"):  # the first requests meet cold code
             ask(client, cases[0].prompt("one", question), cache)
         measure(client, cases, question, options.rounds)
@@ -234,7 +234,7 @@ def result_of(cases, overhead, options):
         "new_tokens": NEW_TOKENS,
         "parts": PARTS,
         "sizes": [case.size for case in cases],
-        "ttft_s": {kind: [stats.spread(case.ttft_s[kind]) for case in cases] for kind in ("bypass", "one", "eight")},
+        "ttft_s": {kind: [stats.spread(case.ttft_s[kind]) for case in cases] for kind in ("bypass", "one", "many")},
         "encode_ms": [case.encode_ms for case in cases],
         "samples_s": [case.ttft_s for case in cases],
         "overhead_s": overhead,
@@ -242,18 +242,14 @@ def result_of(cases, overhead, options):
     }
 
 
-def show_spread(spread):
-    return f"{stats.show_seconds(spread['p50'])} ({stats.show_seconds(spread['min'])} – {stats.show_seconds(spread['max'])})"
-
-
 def ratios(result, kind):
     return [above["p50"] / below["p50"] for above, below in zip(result["ttft_s"]["bypass"], result["ttft_s"][kind], strict=True)]
 
 
 def table_rows(result):
-    spreads = (result["ttft_s"][kind] for kind in ("bypass", "one", "eight"))
+    spreads = (result["ttft_s"][kind] for kind in ("bypass", "one", "many"))
     for size, ratio, *row in zip(result["sizes"], ratios(result, "one"), *spreads, strict=True):
-        yield [f"{size:,}", *(show_spread(spread) for spread in row), f"{ratio:.0f}"]
+        yield [f"{size:,}", *(stats.show_spread(spread) for spread in row), f"{ratio:.0f}"]
 
 
 def overhead_sentence(result):
@@ -271,11 +267,9 @@ HEADER = ["module tokens", "computed anew (bypass)", "reused, one module", f"reu
 
 
 def markdown(result):
-    lines = ["| " + " | ".join(HEADER) + " |", "|" + " ---: |" * len(HEADER)]
-    lines += ["| " + " | ".join(row) + " |" for row in table_rows(result)]
     arguments = f"; server arguments `{result['server_arguments']}`" if result["server_arguments"] else ""
     return "\n".join([
-        *lines, "",
+        document.table(HEADER, table_rows(result)), "",
         f"Medians of {result['rounds']} interleaved rounds, in brackets the smallest and the largest; {result['new_tokens']} new tokens; "
         f"\"times sooner\" compares the first two columns. {result['model']} on {result['machine']}{arguments}. Meanwhile "
         f"{result['foreign_cores']} cores were busy with other things.", "",
@@ -287,7 +281,7 @@ def draw(result, path):
     labels = {
         "bypass": "computed anew (cache: bypass)",
         "one": "reused, one module",
-        "eight": f"reused, {result['parts']} modules",
+        "many": f"reused, {result['parts']} modules",
     }
     series = [(label, result["ttft_s"][kind]) for kind, label in labels.items()]
     figure.ttft_against_length(result["sizes"], series, result["new_tokens"], path)
@@ -298,7 +292,7 @@ def report(result, options):
     nearest = min(range(len(result["sizes"])), key=lambda i: abs(result["sizes"][i] - RATIO_SIZE))
     print(
         f"At {result['sizes'][nearest]:,} module tokens reuse is {ratios(result, 'one')[nearest]:.0f} times sooner with one module, "
-        f"{ratios(result, 'eight')[nearest]:.0f} times with {PARTS}.\n{overhead_sentence(result)}"
+        f"{ratios(result, 'many')[nearest]:.0f} times with {PARTS}.\n{overhead_sentence(result)}"
     )
     serving.RESULTS.mkdir(parents=True, exist_ok=True)
     RECORD.write_text(json.dumps(result, indent=1) + "\n")

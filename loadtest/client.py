@@ -84,15 +84,20 @@ class Client:
         self.call("DELETE", f"/schemas/{name}")
 
     def generate(self, prompt, hang_up_after=None, **fields):
-        """POST /generate, streamed. Never raises for what the server or the network does: the Answer says it.
+        """POST /generate, streamed, as ask() does it."""
+        return self.ask("/generate", {"prompt": prompt, **fields}, take_event, hang_up_after)
 
+    def ask(self, path, fields, take, hang_up_after=None):
+        """POST something that is answered by a stream. Never raises for what the server or the network does: the Answer says it.
+
+        `take(answer, event, arrived)` reads an event into the answer.
         `hang_up_after`: close the connection after so many tokens, as a client does that has lost interest.
         """
         answer = Answer()
-        body = json.dumps({"prompt": prompt, **fields})
+        body = json.dumps(fields)
         began = time.perf_counter()
         try:
-            self._stream(answer, body, began, hang_up_after)
+            self._stream(answer, path, body, take, began, hang_up_after)
         except (OSError, http.client.HTTPException, ValueError) as fault:
             answer.error = f"connection: {type(fault).__name__}"
             answer.message = str(fault)
@@ -101,8 +106,8 @@ class Client:
             self.close()
         return answer
 
-    def _stream(self, answer, body, began, hang_up_after):
-        response = self._send("POST", "/generate", body, "application/json")
+    def _stream(self, answer, path, body, take, began, hang_up_after):
+        response = self._send("POST", path, body, "application/json")
         if response.status != 200:
             answer.error, answer.message = error_of(response.read().decode(), response.status)
             return
@@ -111,7 +116,7 @@ class Client:
             arrived = time.perf_counter() - began
             *events, buffer = (buffer + chunk).split(b"\n\n")
             for event in events:
-                take_event(answer, event, arrived)
+                take(answer, event, arrived)
             if hang_up_after is not None and len(answer.tokens) >= hang_up_after:
                 self.close()
                 answer.finish_reason = "hung up"
@@ -143,16 +148,20 @@ def take_event(answer, event, arrived):
         return  # a comment: the server is alive but has nothing to say
     kind, value = name[7:], json.loads(data[6:])
     if kind == b"token":
-        answer.tokens.append(value)
-        answer.token_times_s.append(arrived)
-        if answer.ttft_s is None and value["text"]:
-            answer.ttft_s = arrived
+        take_token(answer, value, arrived)
     elif kind == b"start":
         answer.usage, answer.cache = value["usage"], value["cache"]
     elif kind == b"done":
         answer.finish_reason, answer.usage, answer.timing = value["finish_reason"], value["usage"], value["timing"]
     elif kind == b"error":
         answer.error, answer.message = value["error"]["code"], value["error"]["message"]
+
+
+def take_token(answer, token, arrived):
+    answer.tokens.append(token)
+    answer.token_times_s.append(arrived)
+    if answer.ttft_s is None and token["text"]:
+        answer.ttft_s = arrived
 
 
 def error_of(text, status):

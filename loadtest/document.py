@@ -7,6 +7,13 @@ import serving
 PATH = serving.PROJECT / "docs" / "benchmarks.md"
 
 
+def table(header, rows):
+    """As Markdown: the first column to the left, the others to the right."""
+    lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
+    lines.insert(1, "| --- |" + " ---: |" * (len(header) - 1))
+    return "\n".join(lines)
+
+
 def write_part(name, markdown):
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = PATH.read_text()

@@ -1,5 +1,7 @@
 """The figures. Drawn on an opaque light card, so that they read the same on a light page and on a dark one."""
 
+import statistics
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -61,6 +63,30 @@ def mark_ratio(axes, sizes, series):
     )  # fmt: skip
 
 
+def times_better(rows, path):
+    """`rows`: [(title, wanted, {peer: [ratio of each round]})]. How many times better than each peer we are; the line is even."""
+    peers = list(dict.fromkeys(peer for _, _, ratios in rows for peer in ratios))
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.62 * len(rows)), layout="constrained")
+    for place, (_, wanted, ratios) in enumerate(rows):
+        axes.plot([wanted, wanted], [place - 0.36, place + 0.36], color=SOFT, linewidth=1.5, linestyle=":")
+        for number, peer in enumerate(peers):
+            if peer in ratios:
+                y = place + (number - (len(peers) - 1) / 2) * 0.22
+                axes.plot([min(ratios[peer]), max(ratios[peer])], [y, y], color=COLOURS[number], alpha=0.4, linewidth=5)
+                axes.plot(statistics.median(ratios[peer]), y, "o", color=COLOURS[number], markersize=7)
+    for number, peer in enumerate(peers):
+        axes.plot([], [], "o", color=COLOURS[number], label=peer)
+    axes.plot([], [], color=SOFT, linestyle=":", label="wanted, against the best")
+    axes.axvline(1, color=INK, linewidth=1)
+    axes.set(xscale="log", xlabel="Times better than the peer (log scale; right of 1 is ours)", title="promptcached against its peers")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+    axes.set_yticks(range(len(rows)), [title for title, _, _ in rows], color=INK)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(peers) + 1)
+    save(figure, path)
+
+
 def load_run(records, title, path):
     """Left: which share of the requests had their first token by when. Right: the same requests over the run's time."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
@@ -79,6 +105,23 @@ def load_run(records, title, path):
     left.xaxis.set_major_formatter(FuncFormatter(show_time))
     right.yaxis.set_major_formatter(FuncFormatter(show_time))
     right.legend(frameon=False)
+    save(figure, path)
+
+
+def ramp(clients, levels, title, path):
+    """`levels`: the summary of each number of clients."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    left.plot(clients, [level["requests_per_second"] for level in levels], color=COLOURS[0], marker="o")
+    left.set(title=title, xlabel="Clients", ylabel="Requests done a second", ylim=(0, None))
+    for place, label, colour in (("p99", "p99", COLOURS[1]), ("p50", "median", COLOURS[0])):
+        right.plot(clients, [(level["ttft_s"] or {}).get(place) for level in levels], color=colour, marker="o", label=label)
+    right.set(xlabel="Clients", ylabel="Time to first token", ylim=(0, None))
+    right.yaxis.set_major_formatter(FuncFormatter(show_time))
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(clients, clients)
+        axes.xaxis.set_minor_formatter(NullFormatter())
     save(figure, path)
 
 

@@ -1,5 +1,6 @@
 """What machine this is, and whether something else was busy on it while we measured (Linux)."""
 
+import contextlib
 import os
 import pathlib
 import platform
@@ -28,21 +29,32 @@ def resident_bytes(pid):
     return int(found.group(1)) * 1024 if found else None
 
 
-class ForeignLoad:
-    """How many cores, on average, were busy with anything but this process and the one with the given id."""
+def tree(pid):
+    """A process and its living descendants."""
+    found = [pid]
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                found += tree(int(child))
+    return found
 
-    def __init__(self, *pids):
-        self._pids = [os.getpid(), *pids]
+
+def busy_s(pid):
+    """CPU time of a process, its living descendants, and those that it has waited for."""
+    return sum(_process_busy_s(each) for each in tree(pid))
+
+
+class ForeignLoad:
+    """How many cores, on average, were busy with anything but this process and those it started."""
+
+    def __init__(self):
         self._began = time.monotonic()
         self._busy = _machine_busy_s()
-        self._own = self._own_s()
+        self._own = busy_s(os.getpid())
 
     def cores(self):
-        foreign = (_machine_busy_s() - self._busy) - (self._own_s() - self._own)
+        foreign = (_machine_busy_s() - self._busy) - (busy_s(os.getpid()) - self._own)
         return max(0.0, foreign / (time.monotonic() - self._began))
-
-    def _own_s(self):
-        return sum(_process_busy_s(pid) for pid in self._pids)
 
 
 def _machine_busy_s():
@@ -52,7 +64,7 @@ def _machine_busy_s():
 
 def _process_busy_s(pid):
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") if len(fields) > 12 else 0.0
 
 
 def _read(path):

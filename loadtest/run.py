@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Drive a server with the workloads of workloads.py, and tell what its clients saw.
 
-Three ways to send, at most one of which is named:
+Ways to send:
   (none)         each request of each workload once, with the workload's own concurrency: comparable across servers and versions
   --closed N     closed loop: N clients, each sends its next request when it has its answer and has thought for --think seconds
   --open RATE    open loop: Poisson arrivals, RATE a second, however slow the answers are
+  --ramp N,N,…   closed loops of more and more clients, one after the other, until more clients get no more requests done
 
 Printed: time to first token (from sending to the first event with text), time between tokens, time of the whole, as p50, p95 and p99;
 the share of prompt tokens that were reused; errors by code. Written: everything as JSON, and a figure, in loadtest/results/.
@@ -14,6 +15,7 @@ Examples:
   run.py --serve --workload w1 w2 w3
   run.py --url http://127.0.0.1:8080 --workload w1=3 w3=1 --closed 8 --think 0.5 --duration 60
   run.py --serve --workload w3 --open 2 --requests 200 --cache bypass
+  run.py --serve --workload w3 --ramp 1,2,4,8,16,32 --duration 20
 """
 
 import argparse
@@ -37,13 +39,18 @@ import stats
 import workloads
 from client import Client
 
+SATURATED = 1.05  # a level of the ramp that gets less than this times what the level before got is the last
+
 
 class Run:
     """What all requests of a run share: where they go, what they ask for, and what came of them."""
 
+    client_type = Client
+
     def __init__(self, url, options):
         self.url = url
         self.options = options
+        self.clients = options.closed  # how many the closed loop has
         self.began = time.perf_counter()
         self.records = []
         self._idle = queue.LifoQueue()
@@ -57,7 +64,7 @@ class Run:
         try:
             client = self._idle.get_nowait()
         except queue.Empty:
-            client = Client(self.url, self.options.timeout, self.options.api_key)
+            client = self.client_type(self.url, self.options.timeout, self.options.api_key)
         try:
             yield client
         finally:
@@ -67,14 +74,17 @@ class Run:
         while not self._idle.empty():
             self._idle.get_nowait().close()
 
-    def send(self, load, request, due_s=None):
-        """One request. `due_s`: when it should have been sent, which it may have missed."""
+    def ask(self, client, load, request):
         options = self.options
         fields = {"temperature": 0, "ignore_eos": not options.stop_at_end, "cache": options.cache}
         max_tokens = options.max_tokens or request["max_tokens"]
+        return client.generate(pml.prompt_pml(load, request), max_tokens=max_tokens, **fields)
+
+    def send(self, load, request, due_s=None):
+        """One request. `due_s`: when it should have been sent, which it may have missed."""
         with self.client() as client:
             sent_s = self.now()
-            answer = client.generate(pml.prompt_pml(load, request), max_tokens=max_tokens, **fields)
+            answer = self.ask(client, load, request)
         self.records.append(record_of(load, request, answer, sent_s, sent_s if due_s is None else due_s))
 
 
@@ -91,8 +101,9 @@ def record_of(load, request, answer, sent_s, due_s):
         "inter_token_s": [round(gap, 5) for gap in answer.inter_token_s()],
         "prompt_tokens": answer.usage.get("prompt_tokens", 0),
         "cached_tokens": answer.usage.get("cached_tokens", 0),
-        "completion_tokens": len(answer.tokens),
+        "completion_tokens": answer.usage.get("completion_tokens", len(answer.tokens)),
         "finish_reason": answer.finish_reason,
+        "text": answer.text,
         "correct": request["answer"] in answer.text if request["answer"] and answer.ok else None,
         "timing": answer.timing,
     }
@@ -102,7 +113,7 @@ def send_as_written(run, loads, _weights):
     for load in loads:
         if load["prime"]:
             with run.client() as client:
-                client.generate(pml.prompt_pml(load, load["prime"]), max_tokens=load["prime"]["max_tokens"], temperature=0)
+                run.ask(client, load, load["prime"])
         width = load["concurrency"]
         start = threading.Barrier(width)
 
@@ -135,11 +146,12 @@ class Limit:
     def __init__(self, run):
         self._lock = threading.Lock()  # the clients of a closed loop draw from one source
         self._left = run.options.requests if run.options.requests is not None else float("inf")
+        self._end_s = run.now() + run.options.duration
         self._run = run
 
     def take(self, source):
         with self._lock:
-            if self._left <= 0 or self._run.now() >= self._run.options.duration:
+            if self._left <= 0 or self._run.now() >= self._end_s:
                 return None
             self._left -= 1
             return next(source)
@@ -155,7 +167,7 @@ def send_closed(run, loads, weights):
             if run.options.think > 0:
                 time.sleep(think.expovariate(1 / run.options.think))
 
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(run.options.closed)]
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(run.clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -174,6 +186,28 @@ def send_open(run, loads, weights):
             if job is None:
                 return
             pool.submit(run.send, *job, due_s)
+
+
+def send_ramp(run, loads, weights):
+    """{level: (its records, its seconds)}; ends with the first level that got hardly more done than the best before it."""
+    levels, best = {}, 0.0
+    for clients in run.options.ramp:
+        run.clients = clients
+        first, began_s = len(run.records), run.now()
+        send_closed(run, loads, weights)
+        records, took_s = run.records[first:], run.now() - began_s
+        levels[f"{clients} clients"] = (records, took_s)
+        rate = summarise(records, took_s)["requests_per_second"]
+        if rate < best * SATURATED:
+            break
+        best = max(best, rate)
+    return levels
+
+
+def by_workload(records, wall_s):
+    """{workload: (its records, the whole run's seconds)}"""
+    names = sorted({record["workload"] for record in records})
+    return {name: ([record for record in records if record["workload"] == name], wall_s) for name in names}
 
 
 def summarise(records, wall_s):
@@ -232,19 +266,33 @@ def parse_mix(names):
     return loads, weights
 
 
-def drive(url, options, pids):
+def send_all(run, loads, weights):
+    """What is to be told apart: {name: (records, seconds)}"""
+    if run.options.ramp:
+        return send_ramp(run, loads, weights)
+    send = send_closed if run.options.closed else send_open if run.options.open else send_as_written
+    send(run, loads, weights)
+    return by_workload(run.records, run.now())
+
+
+def mode_of(options):
+    if options.ramp:
+        return f"closed {','.join(map(str, options.ramp))}"
+    return f"closed {options.closed}" if options.closed else f"open {options.open}/s" if options.open else "as written"
+
+
+def drive(url, options):
     """Register, send, delete; the whole result as one object."""
     loads, weights = parse_mix(options.workload)
     control = Client(url, options.timeout, options.api_key)
     registered = [control.register(pml.schema_pml(load)) for load in loads]
-    before, foreign = metrics.scrape(control), machine.ForeignLoad(*pids)
+    before, foreign = metrics.scrape(control), machine.ForeignLoad()
     run = Run(url, options)
-    send = send_closed if options.closed else send_open if options.open else send_as_written
-    send(run, loads, weights)
+    told_apart = send_all(run, loads, weights)
     wall_s = run.now()
     run.close()
     result = {
-        "mode": f"closed {options.closed}" if options.closed else f"open {options.open}/s" if options.open else "as written",
+        "mode": mode_of(options),
         "workloads": options.workload,
         "cache": options.cache,
         "machine": machine.describe(),
@@ -254,8 +302,7 @@ def drive(url, options, pids):
         "server": metrics.reuse(before, metrics.scrape(control)),
         "records": sorted(run.records, key=lambda r: r["sent_s"]),
     }
-    by_workload = {name: [r for r in run.records if r["workload"] == name] for name in {r["workload"] for r in run.records}}
-    result["summary"] = {name: summarise(records, wall_s) for name, records in sorted(by_workload.items())}
+    result["summary"] = {name: summarise(*part) for name, part in told_apart.items()}
     result["summary"]["all"] = summarise(run.records, wall_s)
     if not options.keep_schemas:
         for load in loads:
@@ -267,9 +314,18 @@ def write(result, options):
     serving.RESULTS.mkdir(parents=True, exist_ok=True)
     base = serving.RESULTS / f"{options.label}-{time.strftime('%Y%m%d-%H%M%S')}"
     base.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    figure.load_run(result["records"], f"{' '.join(options.workload)}, {result['mode']}", base.with_suffix(".png"))
+    title, picture = f"{' '.join(options.workload)}, {result['mode']}", base.with_suffix(".png")
+    if options.ramp:
+        levels = [summary for name, summary in result["summary"].items() if name != "all"]
+        figure.ramp(options.ramp[: len(levels)], levels, title, picture)
+    else:
+        figure.load_run(result["records"], title, picture)
     where = base.relative_to(serving.PROJECT)
     print(f"{where}.json and .png; {result['foreign_cores']} cores were busy with other things")
+
+
+def clients_list(text):
+    return [int(number) for number in text.split(",")]
 
 
 def arguments():
@@ -282,10 +338,11 @@ def arguments():
     parser.add_argument("--workload", nargs="+", required=True, metavar="NAME[=WEIGHT]", help="w1 … w5; weights for a mix")
     sending = parser.add_mutually_exclusive_group()
     sending.add_argument("--closed", type=int, metavar="N", help="clients of the closed loop")
+    sending.add_argument("--ramp", type=clients_list, metavar="N,N,…", help="clients of one closed loop after the other, till saturation")
     sending.add_argument("--open", type=float, metavar="RATE", help="arrivals a second of the open loop")
     parser.add_argument("--think", type=float, default=0, metavar="S", help="mean thinking time in the closed loop (exponential)")
-    parser.add_argument("--duration", type=float, default=float("inf"), metavar="S", help="send nothing after so many seconds")
-    parser.add_argument("--requests", type=int, help="send so many requests")
+    parser.add_argument("--duration", type=float, default=float("inf"), metavar="S", help="send nothing later (--ramp: of each level)")
+    parser.add_argument("--requests", type=int, help="send so many requests (--ramp: in each level)")
     parser.add_argument("--max-in-flight", type=int, default=512, help="most requests of the open loop at once (default: 512)")
     parser.add_argument("--max-tokens", type=int, help="instead of the workload's own")
     parser.add_argument("--stop-at-end", action="store_true", help="let answers end by themselves, not at max_tokens alone")
@@ -295,8 +352,8 @@ def arguments():
     parser.add_argument("--keep-schemas", action="store_true", help="leave the workloads' schemas registered")
     parser.add_argument("--label", default="run", help="how the result's files are called")
     options = parser.parse_args()
-    if (options.closed or options.open) and options.requests is None and options.duration == float("inf"):
-        parser.error("--closed and --open need --duration or --requests")
+    if (options.closed or options.open or options.ramp) and options.requests is None and options.duration == float("inf"):
+        parser.error("--closed, --open and --ramp need --duration or --requests")
     return options
 
 
@@ -304,9 +361,9 @@ def main():
     options = arguments()
     if options.serve:
         with serving.Server(options, name=f"{options.label}-server") as started:
-            result = drive(started.url, options, [started.pid])
+            result = drive(started.url, options)
     else:
-        result = drive(options.url, options, [])
+        result = drive(options.url, options)
     print_summary(result["summary"], result["server"])
     write(result, options)
     sys.exit(1 if result["summary"]["all"]["errors"] else 0)

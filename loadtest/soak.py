@@ -271,11 +271,9 @@ def report(result):
 
 
 def markdown(result):
-    rows = ["| " + " | ".join(row) + " |" for row in rows_of(result)]
     lines = [f"* {line}" for line in account(result)]
-    return "\n".join(
-        ["| check | seen | wanted | |", "| --- | ---: | ---: | --- |", *rows, "", *lines, f"* {result['model']} on {result['machine']}"]
-    )
+    table = document.table(["check", "seen", "wanted", ""], rows_of(result))
+    return "\n".join([table, "", *lines, f"* {result['model']} on {result['machine']}"])
 
 
 def under_load(url, pid, questions, topics, options):
@@ -283,7 +281,7 @@ def under_load(url, pid, questions, topics, options):
     control = Client(url)
     for topic in topics:
         control.register(topic.schema())
-    before, foreign = metrics.scrape(control), machine.ForeignLoad(pid)
+    before, foreign = metrics.scrape(control), machine.ForeignLoad()
     health, memory = HealthProbe(url, PROBE_EVERY_S), MemorySampler(pid)
     load = Load(url, questions, options)
     began = time.perf_counter()

@@ -43,6 +43,10 @@ def show_seconds(seconds):
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
 
 
+def show_spread(spread, show=show_seconds):
+    return f"{show(spread['p50'])} ({show(spread['min'])} – {show(spread['max'])})"
+
+
 def show_share(part, whole):
     return f"{100 * part / whole:.1f} %" if whole else "–"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Time to first token against prompt length, with reuse and without; further arguments go to loadtest/bench.py.
+# bench.sh SCRIPT [ARG...]: a benchmark of loadtest/, with the packages it needs and this tree's server and model.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if [[ -f loadtest/requirements.txt ]]; then
@@ -7,4 +7,6 @@ if [[ -f loadtest/requirements.txt ]]; then
 fi
 export PROMPTCACHED_MODEL=$MODEL_DIR
 export PROMPTCACHED_BINARY=$PROJECT_DIR/build/promptcached
-step "benchmark" "$VENV/bin/python" loadtest/bench.py "$@"
+script=$1
+shift
+step "benchmark" "$VENV/bin/python" "loadtest/$script" "$@"

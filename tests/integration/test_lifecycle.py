@@ -152,7 +152,7 @@ def test_a_start_of_the_default_model(start_server):
     server.wait_for_log("ready in")
     lines = [json.loads(line) for line in server.log().splitlines()]
     text = "\n".join(line["message"] for line in lines)
-    for word in ("listening on http://127.0.0.1:", "smollm2-135m-instruct", "cpu", "fp32", "192 MiB", "ready in"):
+    for word in ("listening on http://127.0.0.1:", "smollm2-135m-instruct", "cpu", "int8", "fp16", "192 MiB", "ready in"):
         assert word in text, word
 
 

@@ -165,6 +165,11 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
                    choice([](Config& c) -> auto& { return c.model.kv_dtype; }, {"auto", "fp32", "fp16", "bf16"})});
   table.push_back({"threads", group, "N", "CPU threads that compute", "physical cores",
                    integer([](Config& c) -> auto& { return c.model.threads; }, 1, 1024)});
+  table.push_back({"simd", group, "SET",
+                   "Instruction set of the CPU's loops: auto, or one below the best this processor has, such as SSE4",
+                   defaults.model.simd,
+                   choice([](Config& c) -> auto& { return c.model.simd; },
+                          {"auto", "SSSE3", "SSE4", "AVX2", "AVX3", "AVX3_DL", "NEON"})});
   table.push_back({"max-model-len", group, "TOKENS",
                    "Longest prompt and answer together, if less than the model allows", "the model's",
                    integer([](Config& c) -> auto& { return c.model.max_model_len; }, 1, kMaxInt)});

@@ -19,6 +19,12 @@ namespace {
 
 HWY_EXPORT(target_name);
 
+// A bit for each set; the better, the lower.
+std::int64_t all_targets() {
+  static const std::int64_t kHere = hwy::SupportedTargets() & HWY_TARGETS;  // before anything is limited
+  return kHere;
+}
+
 // Before main(), so that no loop has been chosen yet.
 const bool kLimited = [] {
   const char* name = std::getenv("PROMPTCACHED_SIMD");
@@ -29,13 +35,19 @@ const bool kLimited = [] {
 
 std::string simd_target() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 
+std::vector<std::string> simd_targets() {
+  std::vector<std::string> names;
+  for (std::int64_t left = all_targets(); left != 0; left &= left - 1) {
+    names.emplace_back(hwy::TargetName(left & -left));
+  }
+  return names;
+}
+
 bool limit_simd_target(const std::string& name) {
-  static const std::int64_t here = hwy::SupportedTargets() & HWY_TARGETS;  // before anything is limited
-  for (std::int64_t left = here; left != 0; left &= left - 1) {
+  for (std::int64_t left = all_targets(); left != 0; left &= left - 1) {
     const std::int64_t target = left & -left;
     if (name == hwy::TargetName(target)) {
-      // Better sets have lower bits.
-      hwy::SetSupportedTargetsForTest(here & ~(target - 1));
+      hwy::SetSupportedTargetsForTest(all_targets() & ~(target - 1));
       hwy::GetChosenTarget().Update(hwy::SupportedTargets());
       return true;
     }

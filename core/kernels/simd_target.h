@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace promptcached::kernels {
 
@@ -9,6 +10,9 @@ namespace promptcached::kernels {
 // processor has, unless PROMPTCACHED_SIMD in the environment names a lower one: for tests, and to tell a fault of one
 // set from others'.
 std::string simd_target();
+
+// All sets that this processor has and the loops are compiled for, the best first.
+std::vector<std::string> simd_targets();
 
 // The same at run time, for tests: sets better than `name` are not used from now on. False when this processor has no
 // such set.

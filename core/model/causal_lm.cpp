@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/kernels/simd_target.h"
 #include "core/model/architectures/architecture.h"
 #include "core/model/aten.h"
 #include "core/model/batch_check.h"
@@ -16,6 +17,7 @@
 #include "core/model/kv_memory.h"
 #include "core/model/model_config.h"
 #include "core/model/model_plan.h"
+#include "core/model/parallel.h"
 #include "core/model/weights.h"
 
 namespace promptcached::model {
@@ -80,6 +82,17 @@ std::string fixed(double value, const char* format) {
   return text.data();
 }
 
+void choose_simd(const std::string& name) {
+  if (name == "auto" || kernels::limit_simd_target(name)) {
+    return;
+  }
+  std::string known = "auto";
+  for (const std::string& target : kernels::simd_targets()) {
+    known += ", " + target;
+  }
+  throw std::runtime_error("--simd '" + name + "': this processor has " + known);
+}
+
 std::string loaded_line(const ModelInfo& info, double seconds) {
   return "loaded " + fixed(static_cast<double>(info.parameters) / 1e6, "%.1f") + " million parameters, " +
          fixed(static_cast<double>(info.weight_bytes) / (1 << 20), "%.0f") + " MiB as " + info.weights_dtype + ", in " +
@@ -99,12 +112,11 @@ std::unique_ptr<CausalLm> load_model(const LoadOptions& options) {
                 " positions (--max-model-len)");
   }
   const Compute compute = resolve_compute(options);
+  choose_simd(options.simd);
   set_threads(options.threads > 0 ? options.threads : physical_cores());
-#ifndef _OPENMP
-  if (options.log) {
-    options.log("built without OpenMP: this program's own loops run on one thread");
+  if (compute.device.is_cpu() && options.log) {
+    options.log("computing with " + kernels::simd_target() + " on " + std::to_string(team().threads()) + " threads");
   }
-#endif
   const auto begin = std::chrono::steady_clock::now();
   const checkpoint::StoredTensors stored = files.tensors();
   std::string digest = fingerprint(config, stored, compute);

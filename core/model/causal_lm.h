@@ -62,6 +62,7 @@ struct LoadOptions {
   std::string weights = "auto";  // "fp32", "bf16", "fp16", "int8"; auto: 16-bit on CUDA, int8 on the CPU
   std::string kv_dtype = "auto";                // "fp32", "bf16", "fp16"; auto: 16-bit on CUDA, fp16 on the CPU
   std::int32_t threads = 0;                     // 0: physical cores
+  std::string simd = "auto";                    // instruction set of the CPU's loops; auto: the best there is
   std::int32_t max_model_len = 0;               // 0: the model's own
   std::function<void(const std::string&)> log;  // progress lines; may be empty
 };

@@ -71,6 +71,8 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "--kv-dtype=fp16",
                               "--threads",
                               "3",
+                              "--simd",
+                              "SSE4",
                               "--max-model-len",
                               "4096",
                               "--kv-device-bytes",
@@ -116,6 +118,7 @@ TEST_CASE("every option reaches its component", "[server]") {
   CHECK(config.model.weights == "bf16");
   CHECK(config.model.kv_dtype == "fp16");
   CHECK(config.model.threads == 3);
+  CHECK(config.model.simd == "SSE4");
   CHECK(config.model.max_model_len == 4096);
   CHECK(config.dry_run);
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
@@ -229,6 +232,7 @@ TEST_CASE("bad values are refused, naming where they stand", "[server]") {
       {"threads", {"0"}},
       {"listen", {"8080", "localhost", "127.0.0.1:99999", "127.0.0.1:http", "::1:80", "127.0.0.1:-1"}},
       {"weights", {"fp8"}},
+      {"simd", {"sse4", "MMX"}},
       {"device", {"gpu", "cuda:", "cuda:x"}},
       {"log-level", {"loud"}},
       {"log-format", {"xml"}},

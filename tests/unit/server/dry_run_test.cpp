@@ -46,7 +46,7 @@ TEST_CASE("a dry run tells what a model takes", "[server][dry_run]") {
   CHECK(line(page, "positions") == "positions 4,096 (the model's)");
   CHECK(line(page, "device") == "device cpu");
   CHECK(line(page, "parameters") == "parameters 6,738,415,616");
-  CHECK(line(page, "weights") == "weights 25.10 GiB as fp32 (auto, on the CPU)");
+  CHECK(line(page, "weights") == "weights 6.54 GiB as int8 (auto, on the CPU)");
   CHECK(line(page, "KV per token") == "KV per token 524,288 bytes (0.50 MiB) as fp16 (--kv-dtype)");
   CHECK(line(page, "  device") == "device 8.00 GiB 16,384 --kv-device-bytes");
   // 2 x 6,476,005,376 weights, 4 x 32 layers x 4096 for each of 500,500 pairs, and 0.26 G for the head.
@@ -74,8 +74,9 @@ TEST_CASE("a dry run says where each number comes from", "[server][dry_run]") {
   CHECK(line(automatic, "device") == "device cpu (auto: a dry run looks for no other)");
   CHECK(line(automatic, "positions") == "positions 2,000 (--max-model-len)");
   CHECK(line(automatic, "sliding window") == "sliding window 4,096 positions in 32 layers");
-  // (48 GiB - 4 x 7,241,732,096) / 2, and 256 KiB a token.
-  CHECK(line(automatic, "  device") == "device 10.51 GiB 43,053 half of what the weights leave of 48.00 GiB free here");
+  // (48 GiB - 17 / 16 x 7,110,393,856 weights of matrices, the table of embeddings left out) / 2, and 128 KiB a token.
+  CHECK(line(automatic, "  device") ==
+        "device 20.48 GiB 167,784 half of what the weights leave of 48.00 GiB free here");
   CHECK(line(automatic, "  2,000 tokens").starts_with("2,000 tokens "));
   CHECK(automatic.find("4,000 tokens") == std::string::npos);
 
@@ -88,7 +89,7 @@ TEST_CASE("a dry run says where each number comes from", "[server][dry_run]") {
 
   config.model.device = "cpu";
   config.model.weights = "auto";
-  CHECK(line(dry_run(config, 16 * kGiB), "  device").starts_with("device 0 bytes 0 "));
+  CHECK(line(dry_run(config, 4 * kGiB), "  device").starts_with("device 0 bytes 0 "));
 }
 
 TEST_CASE("a dry run of texts shorter than a question", "[server][dry_run]") {

@@ -265,18 +265,18 @@ def w3_personas(requests=12):
 
 
 def w4_multi_turn(turns=6):
-    """A long system prompt and a growing conversation with scripted replies."""
+    """A long system prompt and a growing conversation with scripted replies. A turn that is over is a module of its own."""
     draw = Draw("multi-turn")
     modules = {"system": SYSTEM_TEXT.rstrip("\n") + " " + " ".join(prose(draw, PLACES[5], SYSTEM_PROMPT_WORDS - 35)) + "\n"}
-    history, out = "", []
+    out = []
     for i in range(turns):
-        history += f"Visitor: who looks after the {draw.one(ITEMS)}, and where are the spare ones kept?\nSpeaker:"
-        out.append(request(f"w4-{i}", modules, ["system"], history, 32))
-        history += (
-            f" {draw.one(PEOPLE)} looks after them, and the spare ones lie behind the {draw.one(COLOURS)} "
+        question = f"Visitor: who looks after the {draw.one(ITEMS)}, and where are the spare ones kept?\nSpeaker:"
+        out.append(request(f"w4-{i}", modules, list(modules), question, 32))
+        modules[f"turn{i}"] = (
+            f"{question} {draw.one(PEOPLE)} looks after them, and the spare ones lie behind the {draw.one(COLOURS)} "
             f"panel, together with the {draw.one(ITEMS)} that were counted in {draw.one(SEASONS)}.\n"
         )
-    return workload("w4", "multi-turn", modules, [{"module": "system"}], out)
+    return workload("w4", "multi-turn", modules, [{"module": name} for name in modules], out)
 
 
 def w5_batch(requests=8):

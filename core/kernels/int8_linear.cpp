@@ -40,11 +40,15 @@ struct Product {
   std::int64_t y_stride;
 };
 
-// gcc, left to itself, gathers all loads in front and then has no registers left for the running sums: half the speed.
-template <typename Vector>
-HWY_INLINE void keep_in_register([[maybe_unused]] Vector& vector) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR && HWY_COMPILER_GCC
-  asm("" : "+x"(vector.raw));
+// sum + odd += the products of a and b, neighbours added to each other.
+HWY_INLINE void add_products(Sums sums, hn::Vec<Pairs> a, hn::Vec<Pairs> b, hn::Vec<Sums>& sum, hn::Vec<Sums>& odd) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && HWY_COMPILER_GCC
+  // gcc, left to itself, gathers all loads in front and then has no registers left for the running sums: half the
+  // speed.
+  const hn::Vec<Sums> products = hn::ReorderWidenMulAccumulate(sums, a, b, hn::Zero(sums), odd);
+  asm("vpaddd %1, %0, %0" : "+v"(sum.raw) : "v"(products.raw));
+#else
+  sum = hn::ReorderWidenMulAccumulate(sums, a, b, sum, odd);
 #endif
 }
 
@@ -98,8 +102,7 @@ HWY_INLINE void multiply_tile(const Product& p, const std::byte* panel, std::int
         const hn::Vec<Pairs> values = hn::BitCast(pairs, hn::Set(sums, two));
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) {
-          sum[r][v] = hn::ReorderWidenMulAccumulate(sums, w[v], values, sum[r][v], odd[r][v]);
-          keep_in_register(sum[r][v]);
+          add_products(sums, w[v], values, sum[r][v], odd[r][v]);
         }
       }
     }

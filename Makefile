@@ -4,7 +4,7 @@
 ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build model run test bench bench-peers models lint format asan tsan gpu-check image clean
+.PHONY: help setup build model run test bench bench-kernels bench-peers models lint format asan tsan gpu-check image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ test: build ## do all set-up, build, and run every test
 bench: build ## time to first token with reuse and without, into docs/benchmarks.md
 	@scripts/setup.sh model
 	@scripts/bench.sh bench.py $(ARGS)
+
+bench-kernels: setup ## the CPU's innermost loops, operations and bytes a second on one thread
+	@scripts/build.sh bench_kernels
+	@build/bench_kernels $(ARGS)
 
 bench-peers: build ## the same workloads on us, llama.cpp and vLLM (an hour and more), into docs/benchmarks.md
 	@scripts/setup.sh model

@@ -13,6 +13,7 @@ namespace {
 // How long a thread looks before it sleeps: longer than what lies between two loops of a step, shorter than what
 // waking another thread costs several times over.
 constexpr std::chrono::microseconds kPatience{50};
+constexpr std::uint32_t kClosed = 0xFFFFFFFF;  // no job has so many tasks
 constexpr int kLooksPerClock = 64;  // reading the clock costs as much as some looks
 
 void relax() {
@@ -63,10 +64,13 @@ void ThreadTeam::run(std::int64_t count, Call call, const void* context) {
     return;
   }
   const std::uint32_t number = job_.load(std::memory_order_relaxed) + 1;
-  call_.store(call, std::memory_order_relaxed);
-  context_.store(context, std::memory_order_relaxed);
-  count_.store(static_cast<std::uint32_t>(count), std::memory_order_relaxed);
-  done_.store(0, std::memory_order_relaxed);
+  // Closed before the job is written: a helper that is late for the last job, and reads this one's larger count with the
+  // last one's ticket, must not get a task by it.
+  ticket_.store(std::uint64_t{number} << 32U | kClosed);
+  call_.store(call, std::memory_order_release);
+  context_.store(context, std::memory_order_release);
+  count_.store(static_cast<std::uint32_t>(count), std::memory_order_release);
+  done_.store(0, std::memory_order_release);
   ticket_.store(std::uint64_t{number} << 32U, std::memory_order_release);
   job_.store(number);
   if (sleepers_.load() > 0) {
@@ -89,9 +93,9 @@ void ThreadTeam::run(std::int64_t count, Call call, const void* context) {
 void ThreadTeam::work(std::uint32_t number) {
   std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
   for (;;) {
-    const Call call = call_.load(std::memory_order_relaxed);
-    const void* context = context_.load(std::memory_order_relaxed);
-    const std::uint32_t count = count_.load(std::memory_order_relaxed);
+    const Call call = call_.load(std::memory_order_acquire);
+    const void* context = context_.load(std::memory_order_acquire);
+    const std::uint32_t count = count_.load(std::memory_order_acquire);
     const auto index = static_cast<std::uint32_t>(ticket);
     if (ticket >> 32U != number || index >= count) {
       return;

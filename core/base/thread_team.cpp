@@ -14,7 +14,7 @@ namespace {
 // waking another thread costs several times over.
 constexpr std::chrono::microseconds kPatience{50};
 constexpr std::uint32_t kClosed = 0xFFFFFFFF;  // no job has so many tasks
-constexpr int kLooksPerClock = 64;  // reading the clock costs as much as some looks
+constexpr int kLooksPerClock = 64;             // reading the clock costs as much as some looks
 
 void relax() {
 #if defined(__x86_64__)
@@ -64,8 +64,8 @@ void ThreadTeam::run(std::int64_t count, Call call, const void* context) {
     return;
   }
   const std::uint32_t number = job_.load(std::memory_order_relaxed) + 1;
-  // Closed before the job is written: a helper that is late for the last job, and reads this one's larger count with the
-  // last one's ticket, must not get a task by it.
+  // Closed before the job is written: a helper that is late for the last job, and reads this one's larger count with
+  // the last one's ticket, must not get a task by it.
   ticket_.store(std::uint64_t{number} << 32U | kClosed);
   call_.store(call, std::memory_order_release);
   context_.store(context, std::memory_order_release);

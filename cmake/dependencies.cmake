@@ -76,7 +76,8 @@ if(NOT EXISTS ${TORCH_ROOT}/include/ATen/ATen.h)
 endif()
 dependency(torch ${TORCH_ROOT}/lib/libtorch_cpu.so ${TORCH_ROOT}/lib/libc10.so ${CMAKE_DL_LIBS})
 target_include_directories(dep_torch SYSTEM INTERFACE ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
-# ATen's parallel loops are templates: without OpenMP here, those of ours run on one thread. The runtime must be the one
+# ATen's parallel loop is a template: without OpenMP here it would not reach ATen's threads, which are to flush denormals
+# (core/model/device.cpp). The runtime must be the one
 # that libtorch loads, whatever its file is called, or there would be two pools of threads.
 file(GLOB torch_openmp ${TORCH_ROOT}/lib/libgomp*.so*)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

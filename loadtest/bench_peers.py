@@ -33,7 +33,7 @@ from peers import alone, loads, report, servers
 
 FIGURE = serving.PROJECT / "docs" / "images" / "peers.png"
 PEERS = ["llamacpp-f16", "llamacpp-f16-nofa", "vllm"]
-ALONE = ["reuse", "rest"]
+ALONE = {"reuse": alone.reuse, "rest": alone.rest}
 WORKLOADS = [*loads.MAKERS, *ALONE]  # in this order: what finds nothing comes before what finds it
 QUICK_WORKLOADS = ["w3", "rest"]
 
@@ -100,7 +100,8 @@ class Benchmark:
                 for load in group:
                     self._send(number, server, started, load)
         if isinstance(server, servers.Ours):
-            self._measure_alone(number, server, missing)
+            for name in (name for name in ALONE if name in missing):
+                self._measure_alone(number, server, name)
 
     def _send(self, number, server, started, load):
         foreign = machine.ForeignLoad()
@@ -110,20 +111,15 @@ class Benchmark:
         self._session.add(number, server, load["workload"], records=records, foreign_cores=cores, resident_bytes=resident)
         self._tell(number, server, load["workload"], cores)
 
-    def _measure_alone(self, number, server, missing):
-        if "reuse" in missing:
-            with server.start(0) as started:
+    def _measure_alone(self, number, server, name):
+        with server.start_by_default() if name == "rest" else server.start(0) as started:
+            if name != "rest":  # which is of a server that has done nothing yet
                 server.warm_up(started.url)
-                foreign = machine.ForeignLoad()
-                values = alone.reuse(started.url)
-                self._session.add(number, server, "reuse", values=values, foreign_cores=round(foreign.cores(), 2))
-            self._tell(number, server, "reuse", foreign.cores())
-        if "rest" in missing:
-            with server.start_by_default() as started:
-                foreign = machine.ForeignLoad()
-                values = alone.rest(started)
-                self._session.add(number, server, "rest", values=values, foreign_cores=round(foreign.cores(), 2))
-            self._tell(number, server, "rest", foreign.cores())
+            foreign = machine.ForeignLoad()
+            values = ALONE[name](started)
+            cores = round(foreign.cores(), 2)
+            self._session.add(number, server, name, values=values, foreign_cores=cores)
+        self._tell(number, server, name, cores)
 
     def _tell(self, number, server, workload, foreign_cores):
         say(f"round {number + 1} of {self._options.rounds}: {server.title}, {workload}; {foreign_cores:.2f} cores busy with other things")

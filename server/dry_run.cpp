@@ -167,7 +167,7 @@ std::size_t add_kv(const Config& config, const model::ModelConfig& model, Page& 
   const NumberFormat format =
       number_format(config, "--kv-dtype", config.model.kv_dtype, model::automatic_kv_dtype(computes_on_cuda(config)));
   const kv::KvGeometry geometry{static_cast<std::int32_t>(model.layers), static_cast<std::int32_t>(model.kv_heads),
-                                static_cast<std::int32_t>(model.head_dim), format.name == "fp32" ? 4 : 2};
+                                static_cast<std::int32_t>(model.head_dim), model::number_bytes(format.name)};
   const std::size_t bytes = geometry.bytes_per_token();
   page.line("KV per token", grouped(static_cast<std::int64_t>(bytes)) + " bytes (" + mebibytes(bytes) + ") as " +
                                 format.name + " (" + format.why + ")");

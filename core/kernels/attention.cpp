@@ -1,6 +1,7 @@
 #include "core/kernels/attention.h"
 
 #include <cmath>
+#include <numbers>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernels/attention.cpp"
@@ -19,7 +20,7 @@ namespace promptcached::kernels::HWY_NAMESPACE {
 template <typename T>
 void attend(const AttentionTask& task) {
   const std::int64_t queries = static_cast<std::int64_t>(task.rows.size()) * task.group;
-  const float factor = kLog2E / std::sqrt(static_cast<float>(task.head_dim));
+  const float factor = std::numbers::log2e_v<float> / std::sqrt(static_cast<float>(task.head_dim));
 #if HWY_TARGET != HWY_SCALAR
   if (queries <= kMostNarrow && task.head_dim % kLanes == 0) {
     attend_narrow<T>(task, factor);
@@ -45,14 +46,9 @@ void compute_attention(const AttentionTask& task) {
 
 // to += from * share
 HWY_INLINE void add_scaled(const float* HWY_RESTRICT from, float share, std::int64_t count, float* HWY_RESTRICT to) {
-  const Tag d;
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
+  for_each_vector(count, [=](auto d, std::int64_t i) HWY_ATTR {
     hn::StoreU(hn::MulAdd(hn::LoadU(d, from + i), hn::Set(d, share), hn::LoadU(d, to + i)), d, to + i);
-  }
-  for (; i < count; ++i) {
-    to[i] += from[i] * share;
-  }
+  });
 }
 
 void merge_attention(std::span<const AttentionPart> parts, std::int64_t head_dim, float* out) {

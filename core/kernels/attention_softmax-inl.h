@@ -1,4 +1,4 @@
-// Number formats, exponentials and score rules of the attention loops, for the instruction set in HWY_TARGET.
+// Number formats and score rules of the attention loops, for the instruction set in HWY_TARGET.
 #if defined(PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
 #undef PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
@@ -6,25 +6,17 @@
 #define PROMPTCACHED_KERNELS_ATTENTION_SOFTMAX_INL_H_
 #endif
 
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
-#include "core/kernels/exp-inl.h"
 #include "core/kernels/key_blocks.h"
 #include "core/kernels/query_blocks.h"
+#include "core/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-// Up to sixteen lanes: what is known at compile time on every processor we build for.
-using Tag = HWY_CAPPED(float, 16);
-using Vector = hn::Vec<Tag>;
-inline constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
 
 // One vector of `D` from numbers in memory.
 template <class D>
@@ -39,15 +31,7 @@ HWY_INLINE hn::Vec<D> load_fp32(D d, const T* p) {
 
 template <typename T>
 HWY_INLINE void convert(const T* from, std::int64_t count, float* to) {
-  const Tag d;
-  const hn::CappedTag<float, 1> one;
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(load_fp32(d, from + i), d, to + i);
-  }
-  for (; i < count; ++i) {
-    hn::StoreU(load_fp32(one, from + i), one, to + i);
-  }
+  for_each_vector(count, [=](auto d, std::int64_t i) HWY_ATTR { hn::StoreU(load_fp32(d, from + i), d, to + i); });
 }
 
 // c * tanh(s / c), both in units of log 2.
@@ -57,7 +41,7 @@ HWY_INLINE hn::Vec<D> capped(D d, hn::Vec<D> s, float cap) {
   const auto e = exp2_of(d, hn::Mul(magnitude, hn::Set(d, -2.0F / cap)));  // exp(-2 |x|)
   const auto one = hn::Set(d, 1.0F);
   const auto tanh = hn::Div(hn::Sub(one, e), hn::Add(one, e));
-  return hn::CopySign(hn::Mul(tanh, hn::Set(d, cap * kLog2E)), s);
+  return hn::CopySign(hn::Mul(tanh, hn::Set(d, cap * std::numbers::log2e_v<float>)), s);
 }
 
 // Cap, slopes and window.

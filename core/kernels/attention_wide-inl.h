@@ -34,6 +34,27 @@ inline constexpr int kTile = kVectors == 3   ? 4
 
 inline constexpr std::int64_t kMostTile = 8;
 
+// sum[i] += the lanes' products with number i, for each of `steps` vectors of lanes. Number i of a step lies
+// i * stride behind its first.
+template <int kVectors, int kNumbers>
+HWY_INLINE void add_products(const float* HWY_RESTRICT lanes, const float* HWY_RESTRICT numbers, std::int64_t steps,
+                             std::int64_t step_stride, std::int64_t stride, Vector (&sum)[kNumbers][kVectors]) {
+  const Tag d;
+  PROMPTCACHED_UNROLL
+  for (std::int64_t step = 0; step < steps; ++step) {
+    Vector lane[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      lane[v] = hn::Load(d, lanes + (step * kVectors + v) * kLanes);
+    }
+    for (int i = 0; i < kNumbers; ++i) {
+      const Vector x = hn::Set(d, numbers[step * step_stride + i * stride]);
+      for (int v = 0; v < kVectors; ++v) {
+        sum[i][v] = hn::MulAdd(x, lane[v], sum[i][v]);
+      }
+    }
+  }
+}
+
 // scores[key] = the queries' products with the key, for kKeys keys.
 template <int kVectors, int kKeys>
 HWY_INLINE void score_tile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, std::int64_t head_dim,
@@ -45,19 +66,7 @@ HWY_INLINE void score_tile(const float* HWY_RESTRICT q, const float* HWY_RESTRIC
       sum[key][v] = hn::Zero(d);
     }
   }
-  PROMPTCACHED_UNROLL
-  for (std::int64_t i = 0; i < head_dim; ++i) {
-    Vector query[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      query[v] = hn::Load(d, q + (i * kVectors + v) * kLanes);
-    }
-    for (int key = 0; key < kKeys; ++key) {
-      const Vector x = hn::Set(d, k[key * head_dim + i]);
-      for (int v = 0; v < kVectors; ++v) {
-        sum[key][v] = hn::MulAdd(x, query[v], sum[key][v]);
-      }
-    }
-  }
+  add_products(q, k, head_dim, 1, head_dim, sum);
   for (int key = 0; key < kKeys; ++key) {
     for (int v = 0; v < kVectors; ++v) {
       hn::Store(sum[key][v], d, scores + (key * kVectors + v) * kLanes);
@@ -76,19 +85,7 @@ HWY_INLINE void value_tile(const float* HWY_RESTRICT weights, const float* HWY_R
       sum[i][j] = hn::Mul(hn::Load(d, out + (i * kVectors + j) * kLanes), hn::Load(d, kept + j * kLanes));
     }
   }
-  PROMPTCACHED_UNROLL
-  for (std::int64_t key = 0; key < keys; ++key) {
-    Vector weight[kVectors];
-    for (int j = 0; j < kVectors; ++j) {
-      weight[j] = hn::Load(d, weights + (key * kVectors + j) * kLanes);
-    }
-    for (int i = 0; i < kDims; ++i) {
-      const Vector x = hn::Set(d, v[key * head_dim + i]);
-      for (int j = 0; j < kVectors; ++j) {
-        sum[i][j] = hn::MulAdd(x, weight[j], sum[i][j]);
-      }
-    }
-  }
+  add_products(weights, v, keys, head_dim, 1, sum);
   for (int i = 0; i < kDims; ++i) {
     for (int j = 0; j < kVectors; ++j) {
       hn::Store(sum[i][j], d, out + (i * kVectors + j) * kLanes);

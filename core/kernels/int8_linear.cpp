@@ -15,9 +15,6 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::int64_t kGroupWeights = kPanelOutputs * kGroupInputs;
-constexpr std::int64_t kGroupBytes = kGroupWeights + kPanelOutputs * 2;
-
 using Sums = hn::CappedTag<std::int32_t, kPanelOutputs>;
 using Floats = hn::Rebind<float, Sums>;
 using Pairs = hn::Repartition<std::int16_t, Sums>;
@@ -154,12 +151,11 @@ void multiply_rows(const Product& p, const std::byte* panel, std::int64_t row, s
 
 void multiply_panels(const Int8Matrix& matrix, const Int16Rows& x, std::int64_t first_panel, std::int64_t last_panel,
                      const float* bias, Store store, float* y, std::int64_t y_stride) {
-  const std::int64_t padded = padded_inputs(matrix.in);
-  Product product{padded / kGroupInputs, padded, x, nullptr, store, y_stride};
+  Product product{groups_of(matrix.in), padded_inputs(matrix.in), x, nullptr, store, y_stride};
   for (std::int64_t begin = 0; begin < x.rows; begin += kBlockRows) {
     const std::int64_t end = std::min(x.rows, begin + kBlockRows);
     for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
-      const std::byte* data = matrix.data + panel * product.groups * kGroupBytes;
+      const std::byte* data = matrix.data + panel * panel_bytes(matrix.in);
       const std::int64_t outputs = std::min(kPanelOutputs, matrix.out - panel * kPanelOutputs);
       HWY_ALIGN float last_bias[kPanelOutputs] = {};
       if (bias != nullptr) {
@@ -249,12 +245,10 @@ HWY_EXPORT(multiply_panels);
 HWY_EXPORT(quantize_one_row);
 HWY_EXPORT(quantize_panel);
 
-constexpr std::int64_t kGroupBytes = kPanelOutputs * kGroupInputs + kPanelOutputs * 2;
-
 }  // namespace
 
 std::size_t int8_bytes(std::int64_t out, std::int64_t in) {
-  return static_cast<std::size_t>(panels_of(out) * (padded_inputs(in) / kGroupInputs) * kGroupBytes);
+  return static_cast<std::size_t>(panels_of(out) * panel_bytes(in));
 }
 
 void quantize_panels(const float* weights, std::int64_t stride, std::int64_t out, std::int64_t in,
@@ -262,19 +256,18 @@ void quantize_panels(const float* weights, std::int64_t stride, std::int64_t out
   for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
     HWY_DYNAMIC_DISPATCH(quantize_panel)
     (weights + (panel - first_panel) * kPanelOutputs * stride, stride,
-     std::min(kPanelOutputs, out - panel * kPanelOutputs), in,
-     data + panel * (padded_inputs(in) / kGroupInputs) * kGroupBytes);
+     std::min(kPanelOutputs, out - panel * kPanelOutputs), in, data + panel * panel_bytes(in));
   }
 }
 
 void dequantize_row(const Int8Matrix& matrix, std::int64_t row, float* numbers) {
   const std::int64_t output = row % kPanelOutputs;
-  const std::byte* panel = matrix.data + row / kPanelOutputs * (padded_inputs(matrix.in) / kGroupInputs) * kGroupBytes;
+  const std::byte* panel = matrix.data + row / kPanelOutputs * panel_bytes(matrix.in);
   for (std::int64_t i = 0; i < matrix.in; ++i) {
     const std::byte* group = panel + i / kGroupInputs * kGroupBytes;
     const std::int64_t within = i % kGroupInputs;
     std::uint16_t half;
-    std::memcpy(&half, group + kPanelOutputs * kGroupInputs + output * 2, sizeof half);
+    std::memcpy(&half, group + kGroupWeights + output * 2, sizeof half);
     const std::uint32_t bits = std::uint32_t{half} << 16U;
     float scale;
     std::memcpy(&scale, &bits, sizeof scale);

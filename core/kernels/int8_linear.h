@@ -20,6 +20,11 @@ constexpr std::int64_t padded_inputs(std::int64_t in) { return (in + kGroupInput
 constexpr std::int64_t groups_of(std::int64_t in) { return padded_inputs(in) / kGroupInputs; }
 constexpr std::int64_t panels_of(std::int64_t out) { return (out + kPanelOutputs - 1) / kPanelOutputs; }
 
+// A group of one panel: its weights in 8 bits, and a scale of 16 for each output.
+inline constexpr std::int64_t kGroupWeights = kPanelOutputs * kGroupInputs;
+inline constexpr std::int64_t kGroupBytes = kGroupWeights + kPanelOutputs * 2;
+constexpr std::int64_t panel_bytes(std::int64_t in) { return groups_of(in) * kGroupBytes; }
+
 // A matrix [out, in]. Its bytes are one stream, read from front to back: for each panel of 16 outputs, for each group
 // of 32 inputs, the weights [16 (pair of inputs), 16 (output), 2 (input)] as int8, then the 16 outputs' scales as bf16.
 struct Int8Matrix {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numbers>
 #include <vector>
 
 #include "core/kernels/attention.h"
@@ -13,8 +14,6 @@
 
 namespace promptcached::kernels {
 
-inline constexpr float kLog2E = 1.44269504F;
-inline constexpr float kLn2 = 0.693147181F;
 inline constexpr float kUnseen = -1e30F;  // below every score, and finite
 inline constexpr std::size_t kMostQueryBlocks = 8;
 
@@ -105,7 +104,7 @@ inline QueryBlock begin_queries(const AttentionTask& task, std::int64_t first, s
   if (task.rule.slopes != nullptr) {
     block.slopes = scratch->take(width);
     for (std::int64_t i = 0; i < width; ++i) {
-      block.slopes[i] = task.rule.slopes[(first + std::min(i, count - 1)) % task.group] * kLog2E;
+      block.slopes[i] = task.rule.slopes[(first + std::min(i, count - 1)) % task.group] * std::numbers::log2e_v<float>;
     }
   }
   return block;
@@ -117,7 +116,7 @@ inline float finish_query(const AttentionTask& task, const QueryBlock& block, st
   const float total = block.total[i];
   const bool seen = block.largest[i] > kUnseen;
   if (task.lse != nullptr) {
-    task.lse[block.first + i] = seen ? block.largest[i] * kLn2 + std::log(total) : kUnseen;
+    task.lse[block.first + i] = seen ? block.largest[i] * std::numbers::ln2_v<float> + std::log(total) : kUnseen;
   }
   return seen ? 1.0F / total : 0.0F;
 }

@@ -2,45 +2,26 @@
 
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernels/rows.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "core/kernels/exp-inl.h"
+#include "core/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
 
-using Tag = HWY_CAPPED(float, 16);
-using One = hn::CappedTag<float, 1>;
-
-constexpr float kLog2E = 1.44269504F;
-
-// step(tag, i) for whole vectors of the numbers 0 to count - 1, then for single ones.
-template <typename Step>
-HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
-  const Tag d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    step(d, i);
-  }
-  for (; i < count; ++i) {
-    step(One(), i);
-  }
-}
-
 void norm_row(const float* x, const float* weight, std::int64_t count, float eps, float* out) {
   const Tag d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto squares = hn::Zero(d);
   auto more_squares = hn::Zero(d);
   std::int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
     const auto first = hn::LoadU(d, x + i);
-    const auto second = hn::LoadU(d, x + i + lanes);
+    const auto second = hn::LoadU(d, x + i + kLanes);
     squares = hn::MulAdd(first, first, squares);
     more_squares = hn::MulAdd(second, second, more_squares);
   }
@@ -60,7 +41,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0F);
   // exp(-|x|) never overflows: for x < 0 the result is what is left to 1.
-  const auto e = exp2_of(d, hn::Mul(hn::Abs(x), hn::Set(d, -kLog2E)));
+  const auto e = exp2_of(d, hn::Mul(hn::Abs(x), hn::Set(d, -std::numbers::log2e_v<float>)));
   const auto positive = hn::Div(one, hn::Add(one, e));
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Mul(e, positive), positive);
 }

@@ -38,7 +38,7 @@ std::string simd_target() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 std::vector<std::string> simd_targets() {
   std::vector<std::string> names;
   for (std::int64_t left = all_targets(); left != 0; left &= left - 1) {
-    names.emplace_back(hwy::TargetName(left & -left));
+    names.insert(names.begin(), hwy::TargetName(left & -left));
   }
   return names;
 }

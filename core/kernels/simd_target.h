@@ -11,7 +11,7 @@ namespace promptcached::kernels {
 // set from others'.
 std::string simd_target();
 
-// All sets that this processor has and the loops are compiled for, the best first.
+// All sets that this processor has and the loops are compiled for, the best last.
 std::vector<std::string> simd_targets();
 
 // The same at run time, for tests: sets better than `name` are not used from now on. False when this processor has no

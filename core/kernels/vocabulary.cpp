@@ -3,20 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernels/vocabulary.cpp"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
-#include "core/kernels/exp-inl.h"
+#include "core/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
 
-using Tag = HWY_CAPPED(float, 16);
-
-constexpr float kLog2E = 1.44269504F;
 // Numbers summed up in fp32 before the sum goes on in fp64.
 constexpr std::size_t kStretch = 4096;
 
@@ -41,7 +39,7 @@ double sum_of_exp(const float* x, std::size_t count, float highest, float factor
   const Tag d;
   const std::size_t lanes = hn::Lanes(d);
   const auto subtract = hn::Set(d, highest);
-  const auto scale = hn::Set(d, factor * kLog2E);
+  const auto scale = hn::Set(d, factor * std::numbers::log2e_v<float>);
   const auto least = hn::Set(d, -126.0F);
   double total = 0;
   std::size_t i = 0;

@@ -79,11 +79,7 @@ void AttentionPlan::list_positions(const ForwardBatch& batch) {
     const auto begin = static_cast<std::int64_t>(positions_.size());
     read_positions_.push_back(begin);
     positions_.resize(positions_.size() + static_cast<std::size_t>(read.count));
-    for (std::size_t i = 0; i < read.positions.size(); ++i) {
-      const auto [offset, position] = read.positions[i];
-      const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
-      std::iota(positions_.begin() + begin + offset, positions_.begin() + begin + end, static_cast<float>(position));
-    }
+    model::list_positions(read, positions_.data() + begin);
   }
 }
 

@@ -17,17 +17,6 @@ namespace {
 // Products below which a second thread costs more than it saves.
 constexpr std::int64_t kSerialProducts = std::int64_t{128} << 10U;
 
-kernels::KvFormat format_of(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return kernels::KvFormat::kFp16;
-    case at::kBFloat16:
-      return kernels::KvFormat::kBf16;
-    default:
-      return kernels::KvFormat::kFp32;
-  }
-}
-
 class CpuAttention final : public AttentionBackend {
  public:
   void begin(const AttentionSetup& setup, const ForwardBatch& batch) override {
@@ -61,16 +50,12 @@ class CpuAttention final : public AttentionBackend {
       }
     }
     const auto tasks = static_cast<std::int64_t>(plan_.tasks().size()) * kv_heads;
-    const auto task = [&](std::int64_t i) {
-      run(states, plan_.tasks()[static_cast<std::size_t>(i / kv_heads)], i % kv_heads);
-    };
-    if (products_ < kSerialProducts) {
-      for (std::int64_t i = 0; i < tasks; ++i) {
-        task(i);
-      }
-    } else {
-      for_each_task(tasks, task);
-    }
+    for_each_run(tasks, products_ < kSerialProducts ? std::max<std::int64_t>(1, tasks) : 1,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     run(states, plan_.tasks()[static_cast<std::size_t>(i / kv_heads)], i % kv_heads);
+                   }
+                 });
     return out;
   }
 
@@ -101,12 +86,14 @@ class CpuAttention final : public AttentionBackend {
   kernels::KeyPiece piece_of(const Layer& states, const PlannedPiece& piece, std::int64_t head) const {
     const HeadShape& shape = setup_->shape;
     const bool is_new = piece.kv.data == nullptr;
-    const auto element = static_cast<std::int64_t>(c10::elementSize(setup_->compute.kv));
-    const std::int64_t head_bytes = piece.kv.tokens * shape.head_dim * element;
-    const std::int64_t half = shape.kv_heads * head_bytes;
-    const std::byte* k = (is_new ? states.kv : piece.kv.data + states.layer * 2 * half) + head * head_bytes +
-                         piece.offset * shape.head_dim * element;
-    return {k, k + half, piece.tokens, piece.limits < 0 ? nullptr : plan_.limits() + piece.limits,
+    const std::int64_t token_bytes = shape.head_dim * static_cast<std::int64_t>(c10::elementSize(setup_->compute.kv));
+    const std::byte* data = is_new ? states.kv : piece.kv.data;
+    const std::int64_t layer = is_new ? 0 : states.layer;
+    const auto at = [&](std::int64_t row_head) {
+      return data + piece.kv.row(shape.kv_heads, layer, row_head, piece.offset) * token_bytes;
+    };
+    return {at(head), at(shape.kv_heads + head), piece.tokens,
+            piece.limits < 0 ? nullptr : plan_.limits() + piece.limits,
             piece.positions < 0 ? nullptr : plan_.positions() + piece.positions};
   }
 
@@ -126,7 +113,7 @@ class CpuAttention final : public AttentionBackend {
     const HeadShape& shape = setup_->shape;
     const std::int32_t* rows = plan_.rows() + task.first_row;
     kernels::AttentionTask work{.pieces = pieces,
-                                .format = format_of(setup_->compute.kv),
+                                .format = kv_format(setup_->compute.kv),
                                 .head_dim = shape.head_dim,
                                 .group = shape.group,
                                 .rows = {rows, static_cast<std::size_t>(task.rows)},

@@ -118,6 +118,17 @@ std::string dtype_name(at::ScalarType dtype) {
   }
 }
 
+kernels::KvFormat kv_format(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return kernels::KvFormat::kFp16;
+    case at::kBFloat16:
+      return kernels::KvFormat::kBf16;
+    default:
+      return kernels::KvFormat::kFp32;
+  }
+}
+
 std::string weights_name(const Compute& compute) { return compute.int8_weights ? "int8" : dtype_name(compute.weights); }
 
 int physical_cores() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "core/kernels/attention.h"
 #include "core/model/causal_lm.h"
 
 namespace promptcached::model {
@@ -29,6 +30,9 @@ std::string dtype_name(at::ScalarType dtype);
 
 // The same of weights, and "int8".
 std::string weights_name(const Compute& compute);
+
+// A KV format as our own loops know it.
+kernels::KvFormat kv_format(at::ScalarType dtype);
 
 // Physical cores this process may use, at least 1.
 int physical_cores();

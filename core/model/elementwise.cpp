@@ -7,31 +7,14 @@
 
 #include "core/kernels/rows.h"
 #include "core/model/aten.h"
+#include "core/model/device.h"
 #include "core/model/parallel.h"
 
 namespace promptcached::model {
 namespace {
 
-// Numbers below which a second thread costs more than it saves.
-constexpr std::int64_t kNumbersPerTask = 16 * 1024;
-
-std::int64_t rows_per_task(std::int64_t row_numbers) {
-  return std::max<std::int64_t>(1, kNumbersPerTask / std::max<std::int64_t>(1, row_numbers));
-}
-
 bool is_plain_fp32(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
-}
-
-kernels::KvFormat format_of(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return kernels::KvFormat::kFp16;
-    case at::kBFloat16:
-      return kernels::KvFormat::kBf16;
-    default:
-      return kernels::KvFormat::kFp32;
-  }
 }
 
 at::Tensor rotate_generic(const at::Tensor& x,    // [rows, heads, head_dim]
@@ -159,7 +142,7 @@ Heads split_heads(const at::Tensor& qkv, const RopeAngles& angles, const HeadSha
   auto* k = static_cast<std::byte*>(result.kv.mutable_data_ptr());
   const auto head_bytes = head_dim * static_cast<std::int64_t>(result.kv.element_size());
   std::byte* v = k + kv_heads * rows * head_bytes;
-  const kernels::KvFormat format = format_of(steps.kv);
+  const kernels::KvFormat format = kv_format(steps.kv);
   const auto eps = static_cast<float>(steps.norm_eps);
   const auto prepare = [&](float* from, const at::Tensor& norm, std::int64_t row, float factor, float* to) {
     if (norm.defined()) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace promptcached::model {
@@ -16,6 +17,11 @@ namespace promptcached::model {
 struct KvArray {
   std::byte* data = nullptr;
   std::int32_t tokens = 0;
+
+  // Where a token's head_dim numbers lie, counted in such rows from `data`. Heads: those of K, then those of V.
+  std::int64_t row(std::int64_t kv_heads, std::int64_t layer, std::int64_t head, std::int64_t token) const {
+    return (layer * 2 * kv_heads + head) * tokens + token;
+  }
 };
 
 // Rows begin ... end - 1 of the batch.
@@ -42,6 +48,16 @@ struct KvRead {
   std::vector<RowRange> rows;          // disjoint, ascending
   std::vector<PositionRun> positions;  // ascending, the first at offset 0; distances are taken from them
 };
+
+// Writes the positions of all of a read's keys, in order.
+template <typename Number>
+void list_positions(const KvRead& read, Number* positions) {
+  for (std::size_t i = 0; i < read.positions.size(); ++i) {
+    const auto [offset, position] = read.positions[i];
+    const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
+    std::iota(positions + offset, positions + end, static_cast<Number>(position));
+  }
+}
 
 // New K and V of `rows` are stored to tokens [offset, offset + rows.size()) of `kv`, before attention reads anything.
 struct KvWrite {

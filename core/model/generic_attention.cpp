@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -137,11 +136,7 @@ void GenericAttention::plan(const ForwardBatch& batch, View* view) const {
 
 at::Tensor GenericAttention::key_positions(const KvRead& read) const {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(read.count));
-  for (std::size_t i = 0; i < read.positions.size(); ++i) {
-    const auto [offset, position] = read.positions[i];
-    const std::int32_t end = i + 1 < read.positions.size() ? read.positions[i + 1].offset : read.count;
-    std::iota(positions.begin() + offset, positions.begin() + end, std::int64_t{position});
-  }
+  list_positions(read, positions.data());
   return at::tensor(positions, at::kLong).to(setup_->compute.device);
 }
 

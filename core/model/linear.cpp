@@ -14,8 +14,6 @@ namespace {
 
 // Weights below which a second thread costs more than it saves.
 constexpr std::int64_t kWeightsPerTask = 64 * 1024;
-// Numbers of x below which the same holds for rounding them.
-constexpr std::int64_t kNumbersPerTask = 16 * 1024;
 
 bool has_few_rows(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat && x.size(0) > 0 && x.size(0) <= kFewRows && x.stride(1) == 1 &&
@@ -30,10 +28,6 @@ void multiply(const at::Tensor& weight, const at::Tensor& x, bool add, const at:
   for_each_run(weight.size(0), kWeightsPerTask / in / 4 * 4 + 4, [&](std::int64_t begin, std::int64_t end) {
     multiply_few_rows(x.size(0), in, source, x.stride(0), w, begin, end, add, target, y.stride(0));
   });
-}
-
-kernels::Int8Matrix matrix_of(const Linear& linear) {
-  return {linear.out, linear.in, static_cast<const std::byte*>(linear.packed.const_data_ptr())};
 }
 
 // Panels of a matrix that make a task, so that there are enough of them for all threads and none is too small.
@@ -55,7 +49,7 @@ kernels::Int16Rows rounded(const at::Tensor& x) {
   std::int16_t* target = numbers.data();
   float* target_scales = scales.data();
   const std::int64_t stride = x.stride(0);
-  for_each_run(rows, kNumbersPerTask / in + 1, [=](std::int64_t begin, std::int64_t end) {
+  for_each_run(rows, rows_per_task(in), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       kernels::quantize_row(source + row * stride, in, target + row * padded, target_scales + row * groups);
     }
@@ -64,7 +58,8 @@ kernels::Int16Rows rounded(const at::Tensor& x) {
 }
 
 void multiply_packed(const Linear& linear, const at::Tensor& x, kernels::Store store, const at::Tensor& y) {
-  const kernels::Int8Matrix matrix = matrix_of(linear);
+  const kernels::Int8Matrix matrix{linear.out, linear.in,
+                                   static_cast<const std::byte*>(linear.packed.const_data_ptr())};
   const kernels::Int16Rows inputs = rounded(x.stride(1) == 1 ? x : x.contiguous());
   const float* bias = linear.bias.defined() ? linear.bias.const_data_ptr<float>() : nullptr;
   auto* target = y.mutable_data_ptr<float>();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/kernels/int8_linear.h"
+
 namespace promptcached::model {
 namespace {
 
@@ -104,13 +106,12 @@ ParameterCount count_parameters(const ModelConfig& config) {
 std::int64_t weight_bytes(const ModelConfig& config, const std::string& format) {
   const ParameterCount count = count_parameters(config);
   if (format != "int8") {
-    return count.all * (format == "fp32" ? 4 : 2);
+    return count.all * number_bytes(format);
   }
   const std::int64_t embedding = config.vocab_size * config.hidden_size;
   const std::int64_t matrices = count.layer_products + embedding;  // and the head
   const std::int64_t others = count.all - count.layer_products - (config.tied_embeddings ? 1 : 2) * embedding;
-  // 32 weights share a scale of 2 bytes (core/kernels/int8_linear.h).
-  return matrices + matrices / 16 + others * 4;
+  return matrices * kernels::kGroupBytes / kernels::kGroupWeights + others * number_bytes("fp32");
 }
 
 std::int64_t usable_positions(const ModelConfig& config, std::int32_t max_model_len) {

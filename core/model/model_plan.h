@@ -23,6 +23,9 @@ ParameterCount count_parameters(const ModelConfig& config);
 inline const char* automatic_weights(bool on_cuda) { return on_cuda ? "bf16" : "int8"; }
 inline const char* automatic_kv_dtype(bool on_cuda) { return on_cuda ? "bf16" : "fp16"; }
 
+// Bytes of one number: of "fp32", "bf16" or "fp16".
+inline std::int32_t number_bytes(const std::string& format) { return format == "fp32" ? 4 : 2; }
+
 // Memory that the weights take in a format: "fp32", "bf16", "fp16" or "int8". In the last one the table of embeddings
 // is not counted: its rows are read from the file.
 std::int64_t weight_bytes(const ModelConfig& config, const std::string& format);

@@ -26,4 +26,10 @@ void for_each_run(std::int64_t count, std::int64_t step, const Task& task) {
   for_each_task((count + step - 1) / step, [&](std::int64_t i) { task(i * step, std::min(count, (i + 1) * step)); });
 }
 
+// Rows of so many numbers that make a task, where little is done with each number: less is not worth a second thread.
+inline std::int64_t rows_per_task(std::int64_t row_numbers) {
+  constexpr std::int64_t kNumbers = 16 * 1024;
+  return std::max<std::int64_t>(1, kNumbers / std::max<std::int64_t>(1, row_numbers));
+}
+
 }  // namespace promptcached::model

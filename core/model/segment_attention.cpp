@@ -18,7 +18,7 @@ at::Tensor layer_view(const AttentionSetup& setup, const KvArray& array, std::in
   const HeadShape& shape = setup.shape;
   const std::int64_t head = array.tokens * shape.head_dim;
   const std::int64_t half = shape.kv_heads * head;
-  const std::int64_t first = layer * 2 * half + offset * shape.head_dim;
+  const std::int64_t first = array.row(shape.kv_heads, layer, 0, offset) * shape.head_dim;
   const at::ScalarType format = setup.compute.kv;
   return tensor_over(array.data + first * static_cast<std::int64_t>(c10::elementSize(format)),
                      {2, shape.kv_heads, count, shape.head_dim}, {half, head, shape.head_dim, 1}, format,
@@ -33,8 +33,7 @@ void copy_rows(const AttentionSetup& setup, const KvWrite& write, std::int64_t l
   const std::int64_t token = setup.shape.head_dim * static_cast<std::int64_t>(kv.element_size());
   const auto* source = static_cast<const std::byte*>(kv.const_data_ptr()) + write.rows.begin * token;
   for (std::int64_t head = 0; head < 2 * setup.shape.kv_heads; ++head) {  // those of K, then those of V
-    std::byte* target =
-        write.kv.data + ((layer * 2 * setup.shape.kv_heads + head) * write.kv.tokens + write.offset) * token;
+    std::byte* target = write.kv.data + write.kv.row(setup.shape.kv_heads, layer, head, write.offset) * token;
     std::memcpy(target, source + head * kv.size(2) * token, static_cast<std::size_t>(write.rows.size() * token));
   }
 }

@@ -69,7 +69,7 @@ class Loader final {
     }
     weights.final_norm = take_norm(global(names_.final_norm), hidden);
     // A tied model's file may hold a stray head; transformers ignore it, and so do we.
-    weights.head = load_head(embedding, weights.embedding);
+    weights.head = load_head(weights.embedding);
     weights.parameters = parameters_;
     return weights;
   }
@@ -109,20 +109,21 @@ class Loader final {
     return embedding;
   }
 
-  Linear load_head(const StoredTensor& embedding, const Embedding& loaded) {
-    if (!config_.tied_embeddings) {
+  Linear load_head(const Embedding& embedding) {
+    if (config_.tied_embeddings) {
       return finish(
-          dense_linear(take(std::string(names_.head) + ".weight", {config_.vocab_size, config_.hidden_size}), {}),
-          {std::string(names_.head) + ".weight"});
+          {embedding.table.defined() ? embedding.table : to_tensor(embedding.stored), {}, {embedding.stored.name}});
     }
-    return finish(dense_linear(loaded.table.defined() ? loaded.table : to_tensor(embedding), {}), {embedding.name});
+    const std::string name = std::string(names_.head) + ".weight";
+    return finish({take(name, {config_.vocab_size, config_.hidden_size}), {}, {name}});
   }
 
-  // Rounds a matrix where that is wanted. `names` are the tensors it was made from.
-  Linear finish(Linear linear, const std::vector<std::string>& names) const {
+  // Rounds a matrix where that is wanted.
+  Linear finish(Fused fused) const {
+    Linear linear = dense_linear(std::move(fused.weight), std::move(fused.bias));
     if (compute_.int8_weights) {
       pack(&linear);
-      for (const std::string& name : names) {
+      for (const std::string& name : fused.names) {
         const StoredTensor* stored = stored_.find(name);
         stored->file->release(stored->bytes);
       }
@@ -220,10 +221,6 @@ class Loader final {
 
   Linear fuse(const std::vector<Part>& parts, std::int64_t in, bool has_bias) {
     return finish(join(parts, in, has_bias));
-  }
-
-  Linear finish(Fused fused) const {
-    return finish(dense_linear(std::move(fused.weight), std::move(fused.bias)), fused.names);
   }
 
   // Several projections of the same input as one.

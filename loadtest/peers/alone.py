@@ -13,16 +13,16 @@ OVERHEAD_REQUESTS = 20
 REST_S = 10
 
 
-def reuse(url):
+def reuse(server):
     """Seconds to the first token at SIZE module tokens: computed anew, and reused as one module and as SEGMENTS."""
-    client = Client(url, timeout_s=900)
+    client = Client(server.url, timeout_s=900)
     (case,), question = bench.make_cases(client, [SIZE], SEGMENTS)
     case.register(client)
     case.ask(client, "bypass", question)
     for _ in range(REUSED):
         case.ask(client, "one", question)
         case.ask(client, "many", question)
-    overhead = bench.measure_overhead(url, case, question, OVERHEAD_REQUESTS)
+    overhead = bench.measure_overhead(server.url, case, question, OVERHEAD_REQUESTS)
     client.close()
     return {**{f"{kind}_s": times for kind, times in case.ttft_s.items()}, "overhead_s": overhead["overhead"]}
 

@@ -17,21 +17,6 @@
 namespace promptcached::kernels {
 namespace {
 
-// Instruction sets of this machine, the best one last: limits cannot be taken back otherwise.
-std::vector<std::string> targets_here() {
-  const std::string best = simd_target();
-  std::vector<std::string> targets;
-  for (const char* name : {"SSSE3", "SSE4", "AVX2", "AVX3", "AVX3_DL", "NEON"}) {
-    if (limit_simd_target(name)) {
-      targets.emplace_back(name);
-    }
-  }
-  REQUIRE(limit_simd_target(best));
-  std::erase(targets, best);
-  targets.push_back(best);
-  return targets;
-}
-
 float from_half(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31;
   const float mantissa = static_cast<float>(bits & 1023) / 1024.0F;
@@ -233,7 +218,7 @@ const std::vector<std::vector<std::int64_t>> kPieces = {
 }  // namespace
 
 TEST_CASE("attention equals its definition", "[kernels]") {
-  for (const std::string& target : targets_here()) {
+  for (const std::string& target : simd_targets()) {
     REQUIRE(limit_simd_target(target));
     for (const std::int64_t head_dim : {4, 8, 16, 20, 64, 80, 96, 128, 256}) {
       for (const std::int64_t group : {1, 3, 7}) {
@@ -250,7 +235,7 @@ TEST_CASE("attention equals its definition", "[kernels]") {
 }
 
 TEST_CASE("attention walks over pieces of any size", "[kernels]") {
-  for (const std::string& target : targets_here()) {
+  for (const std::string& target : simd_targets()) {
     REQUIRE(limit_simd_target(target));
     for (const auto& pieces : kPieces) {
       for (const auto& rows :
@@ -268,7 +253,7 @@ TEST_CASE("attention walks over pieces of any size", "[kernels]") {
 
 TEST_CASE("attention follows caps, slopes and windows", "[kernels]") {
   const float some = 1;
-  for (const std::string& target : targets_here()) {
+  for (const std::string& target : simd_targets()) {
     REQUIRE(limit_simd_target(target));
     for (const AttentionRule& rule : {AttentionRule{2, 0, nullptr}, AttentionRule{0, 40, nullptr},
                                       AttentionRule{0, 0, &some}, AttentionRule{3, 130, &some}}) {
@@ -290,7 +275,7 @@ TEST_CASE("results over parts of the keys merge into that over all", "[kernels]"
   std::vector<float> out(head_dim);
   const std::vector<AttentionPart> parts = {
       {a.data(), 80.0F}, {nothing.data(), -1e30F}, {b.data(), 80.0F + std::log(3.0F)}};
-  for (const std::string& target : targets_here()) {
+  for (const std::string& target : simd_targets()) {
     REQUIRE(limit_simd_target(target));
     merge_attention(parts, head_dim, out.data());
     for (const float x : out) {

@@ -1,17 +1,36 @@
-// The exponential of the vector loops, for the instruction set in HWY_TARGET.
-#if defined(PROMPTCACHED_KERNELS_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PROMPTCACHED_KERNELS_EXP_INL_H_
-#undef PROMPTCACHED_KERNELS_EXP_INL_H_
+// Vectors of fp32, loops over them and the exponential, for the instruction set in HWY_TARGET.
+#if defined(PROMPTCACHED_KERNELS_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PROMPTCACHED_KERNELS_VECTORS_INL_H_
+#undef PROMPTCACHED_KERNELS_VECTORS_INL_H_
 #else
-#define PROMPTCACHED_KERNELS_EXP_INL_H_
+#define PROMPTCACHED_KERNELS_VECTORS_INL_H_
 #endif
 
 #include <hwy/highway.h>
+
+#include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
 namespace promptcached::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+// Up to sixteen lanes: what is known at compile time on every processor we build for.
+using Tag = HWY_CAPPED(float, 16);
+using Vector = hn::Vec<Tag>;
+inline constexpr std::int64_t kLanes = hn::MaxLanes(Tag());
+
+// step(tag, i) for whole vectors of the numbers 0 to count - 1, then for single ones.
+template <typename Step>
+HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    step(Tag(), i);
+  }
+  for (; i < count; ++i) {
+    step(hn::CappedTag<float, 1>(), i);
+  }
+}
 
 // 2^x to about 1.6e-7, for x <= 0; 2^-126 for all that is less. Exactly 1 at 0.
 template <class D>
@@ -33,4 +52,4 @@ HWY_INLINE hn::Vec<D> exp2_of(D d, hn::Vec<D> x) {
 }  // namespace promptcached::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // PROMPTCACHED_KERNELS_EXP_INL_H_
+#endif  // PROMPTCACHED_KERNELS_VECTORS_INL_H_

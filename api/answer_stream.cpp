@@ -15,15 +15,33 @@ using engine::StartEvent;
 using engine::TokenEvent;
 
 CacheLabel cache_label(const StartEvent& start) {
+  std::size_t computed = 0;
+  CacheLabel slowest = CacheLabel::kDevice;
+  for (const engine::CachePartInfo& part : start.cache) {
+    switch (part.source) {
+      case SourceLabel::kDevice:
+        break;
+      case SourceLabel::kHost:
+        slowest = std::max(slowest, CacheLabel::kHost);
+        break;
+      case SourceLabel::kDisk:
+        slowest = std::max(slowest, CacheLabel::kDisk);
+        break;
+      case SourceLabel::kRemote:
+        slowest = CacheLabel::kRemote;
+        break;
+      case SourceLabel::kComputed:
+        ++computed;
+        break;
+    }
+  }
   if (start.cache.empty()) {
     return CacheLabel::kNone;
   }
-  const auto computed = std::count_if(start.cache.begin(), start.cache.end(),
-                                      [](const engine::CachePartInfo& part) { return part.tier == "computed"; });
   if (computed == 0) {
-    return CacheLabel::kDevice;
+    return slowest;
   }
-  return computed == static_cast<std::ptrdiff_t>(start.cache.size()) ? CacheLabel::kMiss : CacheLabel::kPartial;
+  return computed == start.cache.size() ? CacheLabel::kMiss : CacheLabel::kPartial;
 }
 
 // How long to wait for an event that no heartbeat waits for; the stream ends by its deadline in any case.

@@ -1,6 +1,8 @@
 #include "api/ops_routes.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "api/json.h"
@@ -17,11 +19,11 @@ HttpResponse json_response(const Json& json) {
   return response;
 }
 
-Json module_json(const kv::ModuleInfo& info, const engine::SchemaRegistry& registry) {
+Json module_json(std::string_view tier, const kv::ModuleInfo& info, const engine::SchemaRegistry& registry) {
   Json json;
   json["key"] = info.key.hex();
   json["used_by"] = registry.users(info.key);
-  json["tier"] = "device";
+  json["tier"] = tier;
   json["bytes"] = info.bytes;
   json["tokens"] = info.tokens;
   json["pins"] = info.pins;
@@ -33,7 +35,7 @@ Json module_json(const kv::ModuleInfo& info, const engine::SchemaRegistry& regis
   return json;
 }
 
-Json tier_json(const kv::PoolStats& stats) {
+Json device_json(const kv::PoolStats& stats) {
   Json json;
   json["tier"] = "device";
   json["capacity_bytes"] = stats.capacity_bytes;
@@ -42,6 +44,17 @@ Json tier_json(const kv::PoolStats& stats) {
   json["pinned_bytes"] = stats.pinned_bytes;
   json["sequence_bytes"] = stats.block_bytes;
   json["free_bytes"] = stats.free_bytes;
+  json["entries"] = stats.entries;
+  return json;
+}
+
+Json tier_json(const kv::Tier& tier) {
+  const kv::TierStats stats = tier.stats();
+  Json json;
+  json["tier"] = to_string(tier.name());
+  json["capacity_bytes"] = stats.capacity_bytes > 0 ? Json(stats.capacity_bytes) : Json(nullptr);
+  json["used_bytes"] = stats.used_bytes;
+  json["pinned_bytes"] = stats.pinned_bytes;
   json["entries"] = stats.entries;
   return json;
 }
@@ -69,10 +82,21 @@ Result<HttpResponse> get_cache(RouteCall& call) {
   engine::Engine& engine = *call.backend->engine;
   Json modules = Json::array();
   for (const kv::ModuleInfo& info : engine.pool().list()) {
-    modules.push_back(module_json(info, engine.schemas()));
+    modules.push_back(module_json("device", info, engine.schemas()));
+  }
+  Json tiers = Json::array({device_json(engine.pool().stats())});
+  for (const kv::TierName name : kv::kTierNames) {
+    const kv::Tier* const tier = engine.tiers().tier(name);
+    if (tier == nullptr) {
+      continue;
+    }
+    tiers.push_back(tier_json(*tier));
+    for (const kv::ModuleInfo& info : tier->list()) {
+      modules.push_back(module_json(to_string(name), info, engine.schemas()));
+    }
   }
   Json json;
-  json["tiers"] = Json::array({tier_json(engine.pool().stats())});
+  json["tiers"] = std::move(tiers);
   json["modules"] = std::move(modules);
   return json_response(json);
 }
@@ -83,14 +107,23 @@ Result<HttpResponse> delete_cache(RouteCall& call) {
     return options.error();
   }
   ObjectReader in(*options);
-  const std::string tier = in.text("tier").value_or("device");
-  if (tier != "device") {
-    in.refuse("tier", "must be 'device'");
+  const std::string wanted = in.text("tier").value_or("device");
+  engine::Engine& engine = *call.backend->engine;
+  std::string known = "device";
+  std::optional<kv::TierName> below;
+  for (const kv::TierName name : kv::kTierNames) {
+    if (engine.tiers().tier(name) != nullptr) {
+      known += ", " + std::string(to_string(name));
+      below = to_string(name) == wanted ? std::optional(name) : below;
+    }
+  }
+  if (wanted != "device" && !below) {
+    in.refuse("tier", "must be one of " + known);
   }
   if (Status status = in.finish(); !status) {
     return status.error();
   }
-  const std::size_t freed = call.backend->engine->pool().drop_unpinned();
+  const std::size_t freed = below ? engine.tiers().drop_unpinned(*below) : engine.pool().drop_unpinned();
   return json_response({{"freed_bytes", freed}});
 }
 

@@ -16,8 +16,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 BUILD_PACKAGES=(
-  ca-certificates catch2 ccache cmake curl g++ git libbenchmark-dev libcli11-dev libcpp-httplib-dev libhwy-dev libpugixml-dev
-  libspdlog-dev libssl-dev libtomlplusplus-dev libxxhash-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev python3-venv
+  ca-certificates catch2 ccache cmake curl g++ git libbenchmark-dev libcli11-dev libcpp-httplib-dev libhwy-dev liblz4-dev libpugixml-dev
+  libspdlog-dev libssl-dev libtomlplusplus-dev libxxhash-dev libzstd-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev python3-venv
 )
 LINT_PACKAGES=(clang-format-19 clang-tidy-19 shellcheck)
 MINIMUM_RUST=1.80

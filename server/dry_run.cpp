@@ -122,7 +122,18 @@ Tier device_tier(const Config& config, std::size_t free_host_bytes, std::size_t 
 
 // In the order in which a module is looked for.
 std::vector<Tier> tiers(const Config& config, std::size_t free_host_bytes, std::size_t weight_bytes) {
-  return {device_tier(config, free_host_bytes, weight_bytes)};
+  std::vector<Tier> all = {device_tier(config, free_host_bytes, weight_bytes)};
+  const engine::TierOptions& below = config.engine.tiers;
+  const std::size_t left = free_host_bytes - std::min(free_host_bytes, computes_on_cuda(config) ? 0 : weight_bytes);
+  if (!below.host_bytes.has_value()) {
+    all.push_back({"host", left / engine::kHostShare, "a quarter of the memory that is free here"});
+  } else if (*below.host_bytes > 0) {
+    all.push_back({"host", below.host_bytes, "--kv-host-bytes"});
+  }
+  if (!below.disk_path.empty()) {
+    all.push_back({"disk", below.disk_bytes, "--kv-disk-bytes, in " + below.disk_path.string()});
+  }
+  return all;
 }
 
 // ---- The page's parts ----
@@ -167,7 +178,7 @@ std::size_t add_kv(const Config& config, const model::ModelConfig& model, Page& 
   const NumberFormat format =
       number_format(config, "--kv-dtype", config.model.kv_dtype, model::automatic_kv_dtype(computes_on_cuda(config)));
   const kv::KvGeometry geometry{static_cast<std::int32_t>(model.layers), static_cast<std::int32_t>(model.kv_heads),
-                                static_cast<std::int32_t>(model.head_dim), model::number_bytes(format.name)};
+                                static_cast<std::int32_t>(model.head_dim), kv::format_named(format.name)};
   const std::size_t bytes = geometry.bytes_per_token();
   page.line("KV per token", grouped(static_cast<std::int64_t>(bytes)) + " bytes (" + mebibytes(bytes) + ") as " +
                                 format.name + " (" + format.why + ")");

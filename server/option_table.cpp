@@ -123,6 +123,39 @@ Complaint set_max_body_bytes(Config& config, const std::string& value) {
   return complaint;
 }
 
+Complaint set_host_bytes(Config& config, const std::string& value) {
+  std::size_t number = 0;
+  Complaint complaint = bytes([&](Config&) -> auto& { return number; }, 0)(config, value);
+  if (!complaint) {
+    config.engine.tiers.host_bytes = number;
+  }
+  return complaint;
+}
+
+// Sets the one of an enum's values whose name is given.
+template <typename Enum>
+Complaint set_by_name(Enum& field, std::initializer_list<Enum> choices, const std::string& value) {
+  std::string list;
+  for (const Enum choice : choices) {
+    if (to_string(choice) == value) {
+      field = choice;
+      return std::nullopt;
+    }
+    list += (list.empty() ? "" : ", ") + std::string(to_string(choice));
+  }
+  return "one of " + list;
+}
+
+Complaint set_kv_form(Config& config, const std::string& value) {
+  using enum kv::KvCodec::Form;
+  return set_by_name(config.engine.tiers.codec.form, {kRaw, kFp16, kBf16, kInt8}, value);
+}
+
+Complaint set_kv_compression(Config& config, const std::string& value) {
+  using enum kv::KvCodec::Compression;
+  return set_by_name(config.engine.tiers.codec.compression, {kNone, kZstd, kLz4}, value);
+}
+
 Complaint set_log_level(Config& config, const std::string& value) {
   const auto level = log::parse_level(value);
   if (!level) {
@@ -178,12 +211,26 @@ void add_model_options(std::vector<Option>& table, const Config& defaults) {
                    "", flag([](Config& c) -> auto& { return c.dry_run; })});
 }
 
-void add_cache_options(std::vector<Option>& table, const Config&) {
+void add_cache_options(std::vector<Option>& table, const Config& defaults) {
   const std::string group = "Cache";
   table.push_back({"kv-device-bytes", group, "BYTES",
                    "Memory for keys and values on the device, of modules and of running sequences together",
                    "half of what is free",
                    bytes([](Config& c) -> auto& { return c.engine.kv_device_bytes; }, 1U << 20)});
+  table.push_back({"kv-host-bytes", group, "BYTES",
+                   "Memory of the computer for modules that were evicted from the device; 0: none",
+                   "a quarter of what is free", set_host_bytes});
+  table.push_back({"kv-disk-path", group, "DIR",
+                   "Keep modules in this directory as well, for the next start; one server alone may use it", "",
+                   text([](Config& c) -> auto& { return c.engine.tiers.disk_path; })});
+  table.push_back({"kv-disk-bytes", group, "BYTES", "How much of it", show_bytes(defaults.engine.tiers.disk_bytes),
+                   bytes([](Config& c) -> auto& { return c.engine.tiers.disk_bytes; }, 1U << 20)});
+  table.push_back({"kv-codec", group, "FORM",
+                   "Numbers of modules below the device: raw (as on the device), fp16, bf16, int8. docs/operations.md "
+                   "tells what each changes",
+                   "raw", set_kv_form});
+  table.push_back({"kv-compression", group, "NAME", "Compression of modules below the device: none, zstd, lz4", "none",
+                   set_kv_compression});
   table.push_back({"schemas", group, "DIR", "Register every .xml and .pml file of this directory at start", "",
                    text([](Config& c) -> auto& { return c.schemas; })});
   table.push_back({"warm", group, "", "Report ready only when the schemas of --schemas are encoded", "",

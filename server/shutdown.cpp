@@ -20,6 +20,7 @@ namespace promptcached::server {
 
 ShutdownSignals::ShutdownSignals() {
   std::signal(SIGPIPE, SIG_IGN);  // a client that has gone is an error of write(), not of the process
+  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow any more
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);

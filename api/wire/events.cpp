@@ -34,7 +34,7 @@ Json start_json(const AnswerHead& head, const engine::StartEvent* start) {
     json["usage"] = usage_json(start->usage);
     Json cache = Json::array();
     for (const engine::CachePartInfo& part : start->cache) {
-      cache.push_back({{"module", part.module}, {"tier", part.tier}, {"tokens", part.tokens}});
+      cache.push_back({{"module", part.module}, {"tier", to_string(part.source)}, {"tokens", part.tokens}});
     }
     json["cache"] = std::move(cache);
   }

@@ -33,10 +33,10 @@ const Buckets kBatchSizeBuckets = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256}
 const Buckets kBatchTokensBuckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
 
 // Label values, in the order of their enum.
-constexpr std::array kCacheLabels = {"device", "partial", "miss", "none"};
+constexpr std::array kCacheLabels = {"device", "host", "disk", "remote", "partial", "miss", "none"};
 constexpr std::array kStageLabels = {"parse", "queue", "load", "prefill", "decode", "write"};
-constexpr std::array kTierLabels = {"device"};
-constexpr std::array kSourceLabels = {"device", "computed"};
+constexpr std::array kTierLabels = {"device", "host", "disk", "remote"};
+constexpr std::array kSourceLabels = {"device", "host", "disk", "remote", "computed"};
 constexpr std::array kEvictionLabels = {"capacity", "ttl", "requested", "replaced"};
 constexpr std::string_view kOtherRoute = "other";
 constexpr std::string_view kOutcomeOk = "ok";
@@ -54,6 +54,25 @@ std::array<T*, kValues> add_series(prometheus::Family<T>& family, const char* la
   }
   return series;
 }
+
+// The same for each pair of two labels' values.
+template <typename T, std::size_t kFirst, std::size_t kSecond, typename... Args>
+std::array<std::array<T*, kSecond>, kFirst> add_pairs(prometheus::Family<T>& family, const char* first_label,
+                                                      const std::array<const char*, kFirst>& firsts,
+                                                      const char* second_label,
+                                                      const std::array<const char*, kSecond>& seconds,
+                                                      const Args&... args) {
+  std::array<std::array<T*, kSecond>, kFirst> series{};
+  for (std::size_t i = 0; i < kFirst; ++i) {
+    for (std::size_t j = 0; j < kSecond; ++j) {
+      series[i][j] = &family.Add({{first_label, firsts[i]}, {second_label, seconds[j]}}, args...);
+    }
+  }
+  return series;
+}
+
+template <typename T>
+using TierPairs = std::array<std::array<T*, kTierLabels.size()>, kTierLabels.size()>;
 
 template <typename T, std::size_t kValues, typename Label>
 T& at(const std::array<T*, kValues>& series, Label label) {
@@ -90,6 +109,8 @@ void append_process_families(std::vector<prometheus::MetricFamily>& families) {
 }
 
 }  // namespace
+
+std::string_view to_string(SourceLabel source) { return kSourceLabels.at(static_cast<std::size_t>(source)); }
 
 void Counter::add(double amount) const {
   if (std::isfinite(amount) && amount > 0) {
@@ -174,8 +195,21 @@ struct Metrics::Impl {
       add_series(gauge("cache_pinned_bytes", "Bytes of modules that cannot be evicted now"), "tier", kTierLabels);
   std::array<prometheus::Gauge*, kTierLabels.size()> cache_entries =
       add_series(gauge("cache_entries", "Modules in a tier"), "tier", kTierLabels);
-  std::array<std::array<prometheus::Counter*, kEvictionLabels.size()>, kTierLabels.size()> cache_evictions =
-      add_evictions();
+  std::array<std::array<prometheus::Counter*, kEvictionLabels.size()>, kTierLabels.size()> cache_evictions = add_pairs(
+      counter("cache_evictions_total", "Modules dropped, by why"), "tier", kTierLabels, "reason", kEvictionLabels);
+  TierPairs<prometheus::Counter> cache_transfer_bytes =
+      add_pairs(counter("cache_transfer_bytes_total", "Bytes of modules carried between tiers"), "from", kTierLabels,
+                "to", kTierLabels);
+  TierPairs<prometheus::Histogram> cache_transfer_seconds =
+      add_pairs(histogram("cache_transfer_seconds", "Time to carry a module between tiers"), "from", kTierLabels, "to",
+                kTierLabels, kRequestBuckets);
+  std::array<prometheus::Counter*, kTierLabels.size()> cache_corrupt = add_series(
+      counter("cache_corrupt_total", "Records that were cut short, damaged or foreign, and have been removed"), "tier",
+      kTierLabels);
+  std::array<prometheus::Counter*, kTierLabels.size()> tier_errors =
+      add_series(counter("tier_errors_total", "Reads and writes of a tier that failed"), "tier", kTierLabels);
+  std::array<prometheus::Counter*, kTierLabels.size()> tier_bypasses = add_series(
+      counter("tier_bypasses_total", "Modules computed because the tier would have been slower"), "tier", kTierLabels);
   prometheus::Gauge& kv_blocks_free =
       gauge("kv_blocks_free", "Blocks for sequences that fit in the memory that is free now").Add({});
   prometheus::Gauge& schemas = gauge("schemas", "Registered schemas").Add({});
@@ -205,17 +239,6 @@ struct Metrics::Impl {
     for (const std::string& route : routes) {
       requests.Add({{"route", route}, {"outcome", std::string(kOutcomeOk)}});
     }
-  }
-
-  std::array<std::array<prometheus::Counter*, kEvictionLabels.size()>, kTierLabels.size()> add_evictions() {
-    auto& family = counter("cache_evictions_total", "Modules dropped, by why");
-    std::array<std::array<prometheus::Counter*, kEvictionLabels.size()>, kTierLabels.size()> series{};
-    for (std::size_t tier = 0; tier < kTierLabels.size(); ++tier) {
-      for (std::size_t reason = 0; reason < kEvictionLabels.size(); ++reason) {
-        series[tier][reason] = &family.Add({{"tier", kTierLabels[tier]}, {"reason", kEvictionLabels[reason]}});
-      }
-    }
-    return series;
   }
 };
 
@@ -255,6 +278,15 @@ Gauge Metrics::cache_entries(TierLabel tier) const { return Gauge(at(impl_->cach
 Counter Metrics::cache_evictions(TierLabel tier, EvictionLabel reason) const {
   return Counter(at(impl_->cache_evictions.at(static_cast<std::size_t>(tier)), reason));
 }
+Counter Metrics::cache_transfer_bytes(TierLabel from, TierLabel to) const {
+  return Counter(at(impl_->cache_transfer_bytes.at(static_cast<std::size_t>(from)), to));
+}
+Histogram Metrics::cache_transfer_seconds(TierLabel from, TierLabel to) const {
+  return Histogram(at(impl_->cache_transfer_seconds.at(static_cast<std::size_t>(from)), to));
+}
+Counter Metrics::cache_corrupt(TierLabel tier) const { return Counter(at(impl_->cache_corrupt, tier)); }
+Counter Metrics::tier_errors(TierLabel tier) const { return Counter(at(impl_->tier_errors, tier)); }
+Counter Metrics::tier_bypasses(TierLabel tier) const { return Counter(at(impl_->tier_bypasses, tier)); }
 Gauge Metrics::kv_blocks_free() const { return Gauge(impl_->kv_blocks_free); }
 Gauge Metrics::schemas() const { return Gauge(impl_->schemas); }
 Histogram Metrics::batch_size() const { return Histogram(impl_->batch_size); }

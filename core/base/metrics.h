@@ -6,7 +6,7 @@
 //   metrics.time_to_first_token(CacheLabel::kDevice).observe(seconds);
 //   metrics.module_lookups().add(plan.modules.size());
 //
-// Thread-safe. Metrics of the tiers below `device` come with those tiers.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -61,12 +61,14 @@ class Histogram final {
   prometheus::Histogram* histogram_;
 };
 
-// Where a request's modules were: all on the device, some computed for it, all computed, or a prompt without modules.
-enum class CacheLabel { kDevice, kPartial, kMiss, kNone };
+// Where a request's modules were: the slowest tier that gave one, some computed for it, all computed, or a prompt
+// without modules.
+enum class CacheLabel { kDevice, kHost, kDisk, kRemote, kPartial, kMiss, kNone };
 enum class StageLabel { kParse, kQueue, kLoad, kPrefill, kDecode, kWrite };
-enum class TierLabel { kDevice };
+enum class TierLabel { kDevice, kHost, kDisk, kRemote };
 // Where a prompt token's KV came from.
-enum class SourceLabel { kDevice, kComputed };
+enum class SourceLabel { kDevice, kHost, kDisk, kRemote, kComputed };
+std::string_view to_string(SourceLabel source);
 enum class EvictionLabel { kCapacity, kTtl, kRequested, kReplaced };
 
 class Metrics final {
@@ -122,6 +124,12 @@ class Metrics final {
   Gauge cache_pinned_bytes(TierLabel tier) const;
   Gauge cache_entries(TierLabel tier) const;
   Counter cache_evictions(TierLabel tier, EvictionLabel reason) const;
+  Counter cache_transfer_bytes(TierLabel from, TierLabel to) const;
+  Histogram cache_transfer_seconds(TierLabel from, TierLabel to) const;
+  // Records that were cut short, damaged, or of another version or model, and have been removed.
+  Counter cache_corrupt(TierLabel tier) const;
+  Counter tier_errors(TierLabel tier) const;    // the tier could not be read or written
+  Counter tier_bypasses(TierLabel tier) const;  // it would have been slower than computing
   Gauge kv_blocks_free() const;
   Gauge schemas() const;
 

@@ -22,22 +22,6 @@
 namespace promptcached::engine {
 namespace {
 
-// The model's device memory, as the pool asks for it.
-class ModelKvAllocator final : public kv::KvAllocator {
- public:
-  explicit ModelKvAllocator(model::CausalLm& model) : model_(model) {}
-  std::byte* allocate(std::size_t bytes) override { return model_.allocate_kv(bytes); }
-  void deallocate(std::byte* data, std::size_t bytes) override { model_.deallocate_kv(data, bytes); }
-  void poison(std::byte* data, std::size_t bytes) override { model_.poison_kv(data, bytes); }
-
- private:
-  model::CausalLm& model_;
-};
-
-kv::KvGeometry geometry_of(const model::ModelInfo& info) {
-  return {info.layers, info.kv_heads, info.head_dim, info.kv_element_bytes};
-}
-
 EvictionLabel label_of(kv::EvictionReason reason) {
   switch (reason) {
     case kv::EvictionReason::kCapacity:
@@ -50,17 +34,6 @@ EvictionLabel label_of(kv::EvictionReason reason) {
       return EvictionLabel::kReplaced;
   }
   return EvictionLabel::kCapacity;
-}
-
-kv::ModulePool::Options pool_options(const EngineOptions& options, const model::CausalLm& model, Metrics& metrics) {
-  kv::ModulePool::Options pool;
-  pool.capacity_bytes = options.kv_device_bytes > 0 ? options.kv_device_bytes : model.free_memory_bytes() / 2;
-  pool.block_tokens = options.block_tokens;
-  pool.poison = options.poison_kv;
-  pool.on_evict = [&metrics](kv::EvictionReason reason, std::size_t) {
-    metrics.cache_evictions(TierLabel::kDevice, label_of(reason)).add();
-  };
-  return pool;
 }
 
 Error draining() { return make_error(ErrorCode::kDraining, "the server is shutting down"); }
@@ -103,13 +76,13 @@ class EngineImpl final : public Engine {
         text_(std::move(text)),
         metrics_(metrics),
         worker_(*model_),
-        pool_(pool_options(options, *model_, metrics), geometry_of(model_->info()),
-              std::make_unique<ModelKvAllocator>(*model_)),
-        store_(pool_, text_, {model_->info().fingerprint, model_->info().kv_dtype, ""}, options.pml_limits,
+        pool_(pool_options(), geometry_of(model_->info()), device_allocator(*model_)),
+        tiers_(mover_options(), pool_, metrics),
+        store_(pool_, tiers_, text_, {model_->info().fingerprint, model_->info().kv_dtype, ""}, options.pml_limits,
                [this](std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done) {
                  start_registration(std::move(version), std::move(done));
                }),
-        encoder_(pool_, metrics, [this](const kv::ModuleKey& key) { return store_.retention(key); }),
+        encoder_(pool_, tiers_, metrics, [this](const kv::ModuleKey& key) { return store_.retention(key); }),
         scheduler_({options.max_batch_tokens, options.max_running, model_->info().end_tokens}, pool_, encoder_,
                    metrics),
         inbox_(static_cast<std::size_t>(options.max_running + options.max_queue) + kControlMessages) {
@@ -122,12 +95,14 @@ class EngineImpl final : public Engine {
     stop_ = true;
     inbox_.close();
     thread_.join();
+    tiers_.stop();  // its threads ask the store, which goes first
     metrics_.set_collector({});
   }
 
   Result<std::shared_ptr<TokenStream>> submit(GenerateRequest request) override;
   SchemaRegistry& schemas() override { return store_; }
   kv::ModulePool& pool() override { return pool_; }
+  kv::TierMover& tiers() override { return tiers_; }
   const pml::ModelText& text() const override { return text_; }
   const model::ModelInfo& model_info() const override { return model_->info(); }
   EngineStatus status() const override { return {running_, waiting_, draining_}; }
@@ -137,12 +112,19 @@ class EngineImpl final : public Engine {
   // Room in the inbox for what is not a request: registrations, wake-ups, drain.
   static constexpr std::size_t kControlMessages = 4096;
 
+  kv::ModulePool::Options pool_options();
+  kv::TierMover::Options mover_options();
+  void wake() {
+    inbox_.try_push(std::function<void()>([] {}));
+  }  // full: it is awake
   void loop();
-  void step();
+  bool step();
+  bool wait();
   void idle();
   void start_registration(std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done);
   Status check_fits(const GenerateRequest& request) const;
   void collect();
+  void collect_tier(TierLabel label, const kv::TierStats& stats);
   void publish_status() {
     running_ = scheduler_.running();
     waiting_ = scheduler_.waiting();
@@ -156,6 +138,7 @@ class EngineImpl final : public Engine {
   OpenWork open_;
   OpenWork registrations_;  // take no request's place
   kv::ModulePool pool_;
+  kv::TierMover tiers_;
   SchemaStore store_;
   ModuleEncoder encoder_;
   Scheduler scheduler_;
@@ -181,7 +164,7 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
                                                  " are taken; try again later");
   }
   auto stream = std::make_shared<TokenStream>();
-  stream->on_cancel([this] { inbox_.try_push(std::function<void()>([] {})); });
+  stream->on_cancel([this] { wake(); });
   auto sequence = std::make_shared<Sequence>(std::move(request), stream, text_.tokenizer, pool_);
   sequence->slot = std::move(slot);
   // From here on only the engine thread touches the sequence.
@@ -233,14 +216,10 @@ void EngineImpl::start_registration(std::shared_ptr<const SchemaVersion> version
 }
 
 void EngineImpl::loop() {
+  bool nothing_to_compute = false;
   for (;;) {
-    if (!scheduler_.has_work()) {
-      idle();
-      std::optional<std::function<void()>> message = inbox_.pop();
-      if (!message.has_value()) {
-        break;
-      }
-      (*message)();
+    if ((nothing_to_compute || !scheduler_.has_work()) && !wait()) {
+      break;
     }
     while (std::optional<std::function<void()>> message = inbox_.try_pop()) {
       (*message)();
@@ -249,7 +228,7 @@ void EngineImpl::loop() {
       break;
     }
     publish_status();
-    step();
+    nothing_to_compute = !step() && scheduler_.waits_for_tiers();
     publish_status();
   }
   while (std::optional<std::function<void()>> message = inbox_.try_pop()) {
@@ -259,13 +238,32 @@ void EngineImpl::loop() {
   publish_status();
 }
 
-void EngineImpl::step() {
+// Waits for a message, and for no longer than a request's deadline. False: there will be none.
+bool EngineImpl::wait() {
+  std::optional<std::function<void()>> message;
+  const bool has_work = scheduler_.has_work();
+  if (const auto deadline = scheduler_.next_deadline(); has_work && deadline.has_value()) {
+    message = inbox_.pop_until(*deadline);
+  } else {
+    if (!has_work) {
+      idle();
+    }
+    message = inbox_.pop();
+  }
+  if (message.has_value()) {
+    (*message)();
+  }
+  return message.has_value() || !inbox_.closed();
+}
+
+// Whether there was anything to compute.
+bool EngineImpl::step() {
   if (!scheduler_.has_work()) {
-    return;
+    return false;
   }
   const Scheduler::Step& step = scheduler_.next();
   if (step.empty()) {
-    return;
+    return false;
   }
   const Result<model::Logits> logits = worker_.run(step.batch);
   if (logits.ok()) {
@@ -274,10 +272,36 @@ void EngineImpl::step() {
     log::error("step of {} rows failed: {}", step.batch.rows(), logits.error().message);
     scheduler_.failed(logits.error());
   }
+  return true;
+}
+
+kv::ModulePool::Options EngineImpl::pool_options() {
+  kv::ModulePool::Options pool;
+  pool.capacity_bytes = options_.kv_device_bytes > 0 ? options_.kv_device_bytes : model_->free_memory_bytes() / 2;
+  pool.block_tokens = options_.block_tokens;
+  pool.poison = options_.poison_kv;
+  pool.on_evict = [this](kv::EvictionReason reason, std::size_t) {
+    metrics_.cache_evictions(TierLabel::kDevice, label_of(reason)).add();
+  };
+  pool.is_kept_below = [this](const kv::ModuleKey& key) { return tiers_.keeps(key); };
+  pool.on_leave = [this](kv::ModulePin pin) { tiers_.take_leaving(std::move(pin)); };
+  return pool;
+}
+
+kv::TierMover::Options EngineImpl::mover_options() {
+  kv::TierMover::Options mover;
+  mover.tiers = make_tiers(options_.tiers, *model_, metrics_,
+                           [this](kv::RecordSource& record) { tiers_.take_from_host(record); });
+  mover.identity = record_identity(model_->info());
+  mover.codec = options_.tiers.codec;
+  mover.retention = [this](const kv::ModuleKey& key) { return store_.retention(key); };
+  mover.wake = [this] { wake(); };
+  return mover;
 }
 
 void EngineImpl::idle() {
   pool_.drop_expired();
+  tiers_.drop_expired();
   if (options_.check_kv && !pool_.check_integrity()) {
     log::error("KV pool: free, modules and blocks do not add up to its capacity");
     std::terminate();
@@ -291,6 +315,7 @@ bool EngineImpl::drain(std::chrono::milliseconds grace) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
   };
   if (open_.wait_for_none(grace) && registrations_.wait_for_none(left())) {
+    tiers_.flush(std::max(left(), std::chrono::milliseconds(0)));  // what was encoded last is still being written
     return true;
   }
   inbox_.try_push(std::function<void()>([this] { scheduler_.fail_all(draining()); }));
@@ -303,15 +328,25 @@ bool EngineImpl::drain(std::chrono::milliseconds grace) {
 // Refreshes the gauges when Prometheus asks.
 void EngineImpl::collect() {
   pool_.drop_expired();
+  tiers_.drop_expired();
   const kv::PoolStats stats = pool_.stats();
-  metrics_.cache_bytes(TierLabel::kDevice).set(static_cast<double>(stats.module_bytes));
-  metrics_.cache_capacity_bytes(TierLabel::kDevice).set(static_cast<double>(stats.capacity_bytes));
-  metrics_.cache_pinned_bytes(TierLabel::kDevice).set(static_cast<double>(stats.pinned_bytes));
-  metrics_.cache_entries(TierLabel::kDevice).set(static_cast<double>(stats.entries));
+  collect_tier(TierLabel::kDevice, {stats.capacity_bytes, stats.module_bytes, stats.pinned_bytes, stats.entries});
+  for (const kv::TierName name : kv::kTierNames) {
+    if (const kv::Tier* tier = tiers_.tier(name)) {
+      collect_tier(kv::label_of(name), tier->stats());
+    }
+  }
   metrics_.kv_blocks_free().set(static_cast<double>(stats.free_blocks));
   metrics_.requests_running().set(static_cast<double>(running_));
   metrics_.requests_waiting().set(static_cast<double>(waiting_));
   metrics_.schemas().set(static_cast<double>(store_.size()));
+}
+
+void EngineImpl::collect_tier(TierLabel label, const kv::TierStats& stats) {
+  metrics_.cache_bytes(label).set(static_cast<double>(stats.used_bytes));
+  metrics_.cache_capacity_bytes(label).set(static_cast<double>(stats.capacity_bytes));
+  metrics_.cache_pinned_bytes(label).set(static_cast<double>(stats.pinned_bytes));
+  metrics_.cache_entries(label).set(static_cast<double>(stats.entries));
 }
 
 }  // namespace

@@ -13,9 +13,11 @@
 #include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
+#include "core/engine/kv_storage.h"
 #include "core/engine/schema_registry.h"
 #include "core/engine/token_stream.h"
 #include "core/kv/module_pool.h"
+#include "core/kv/tier_mover.h"
 #include "core/model/causal_lm.h"
 #include "core/pml/schema.h"
 
@@ -23,6 +25,7 @@ namespace promptcached::engine {
 
 struct EngineOptions {
   std::size_t kv_device_bytes = 0;      // 0: half of the device memory that is free after loading
+  TierOptions tiers;                    // where KV goes that the device has no room for
   std::int32_t block_tokens = 64;       // size of a sequence's own KV blocks
   std::int32_t max_batch_tokens = 512;  // rows of one step
   std::int32_t max_running = 64;        // sequences decoded together
@@ -41,7 +44,8 @@ struct EngineStatus {
 
 class Engine {
  public:
-  // Takes the model; `metrics` must outlive the engine. The thread starts at once.
+  // Takes the model; `metrics` must outlive the engine. The thread starts at once. Throws std::runtime_error when a
+  // tier cannot be had as the options say.
   static std::unique_ptr<Engine> create(const EngineOptions& options, std::unique_ptr<model::CausalLm> model,
                                         pml::ModelText text, Metrics& metrics);
   virtual ~Engine() = default;  // stops at once: whatever still runs ends with kDraining
@@ -52,6 +56,7 @@ class Engine {
 
   virtual SchemaRegistry& schemas() = 0;
   virtual kv::ModulePool& pool() = 0;
+  virtual kv::TierMover& tiers() = 0;
   virtual const pml::ModelText& text() const = 0;
   virtual const model::ModelInfo& model_info() const = 0;
   virtual EngineStatus status() const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <limits>
+#include <set>
 #include <string>
 
 namespace promptcached::engine {
@@ -24,6 +25,18 @@ std::int32_t kept_tokens(const pml::Schema& schema, pml::EntryIndex entry) {
   return module.token_count() + (keeps_placeholders ? placeholder_count(module) : 0);
 }
 
+SourceLabel source_label(kv::TierName tier) {
+  switch (tier) {
+    case kv::TierName::kHost:
+      return SourceLabel::kHost;
+    case kv::TierName::kDisk:
+      return SourceLabel::kDisk;
+    case kv::TierName::kRemote:
+      return SourceLabel::kRemote;
+  }
+  return SourceLabel::kHost;
+}
+
 }  // namespace
 
 // KV of an entry as the pass reads or writes it.
@@ -35,6 +48,7 @@ struct ModuleEncoder::Part {
   std::int32_t placeholder_offset = 0;
   std::int32_t limit = 0;  // context: only tokens below this position are seen
   bool is_new = false;     // an output computed by this job
+  SourceLabel source = SourceLabel::kComputed;
 };
 
 // One encoding pass on its way into memory.
@@ -60,8 +74,10 @@ struct ModuleEncoder::Job {
 
   std::vector<Part> context;
   std::vector<Part> outputs;
-  kv::ModulePin scratch;  // placeholders' KV where nobody keeps it
-  int pending = 0;        // entries that other jobs are computing for this one
+  kv::ModulePin scratch;             // placeholders' KV where nobody keeps it
+  int pending = 0;                   // entries that other jobs are computing for this one
+  int loading = 0;                   // entries on their way from a lower tier
+  std::set<pml::EntryIndex> sought;  // below the device, once each
   std::optional<Error> failure;
   bool active = false;
 
@@ -88,6 +104,13 @@ struct ModuleEncoder::Job {
     }
     return nullptr;
   }
+  // Whoever waits for it has it.
+  bool satisfied() {
+    return std::all_of(waiters.begin(), waiters.end(), [this](const Waiter& waiter) {
+      const Part* const part = find_part(waiter.entry);
+      return part != nullptr && part->pin;
+    });
+  }
   // Resident KV, for a context entry or an output that was there already. Empty modules have an empty pin.
   static void attach(Part& part, kv::ModulePin pin) {
     if (!pin) {
@@ -101,8 +124,8 @@ struct ModuleEncoder::Job {
   }
 };
 
-ModuleEncoder::ModuleEncoder(kv::ModulePool& pool, Metrics& metrics, RetentionLookup retention)
-    : pool_(pool), metrics_(metrics), retention_(std::move(retention)) {}
+ModuleEncoder::ModuleEncoder(kv::ModulePool& pool, kv::TierMover& tiers, Metrics& metrics, RetentionLookup retention)
+    : pool_(pool), tiers_(tiers), metrics_(metrics), retention_(std::move(retention)) {}
 
 ModuleEncoder::~ModuleEncoder() = default;
 
@@ -164,6 +187,7 @@ void ModuleEncoder::fill(BatchBuilder& builder, std::int32_t rows, std::int32_t 
   drop_unwanted();
   in_step_.clear();
   starved_ = false;
+  begin_loads();
   for (const bool background : {false, true}) {
     std::int32_t budget = background ? std::min(rows, background_rows) : rows;
     // Activation may put further jobs in line; they are met by the same walk.
@@ -207,6 +231,9 @@ ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
   if (job.pending > 0) {
     return Activation::kWaiting;
   }
+  if (const Activation found = seek(job); found != Activation::kActive) {
+    return found;
+  }
   if (const Activation context = gather_context(job); context != Activation::kActive) {
     return context;
   }
@@ -219,6 +246,80 @@ ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
   return job.rows.empty() ? Activation::kWaiting : Activation::kActive;
 }
 
+// Loading takes no part of a step: it begins however many rows are left for encoding.
+void ModuleEncoder::begin_loads() {
+  for (const bool background : {false, true}) {
+    for (const std::shared_ptr<Job>& job : jobs_) {
+      if (job->background == background && !job->active && job->pending == 0 && !starved_) {
+        starved_ = seek(*job) == Activation::kNoMemory;
+      }
+    }
+  }
+}
+
+// What is waited for and lies in a lower tier is brought up. kActive: all has been looked for, and what is still
+// missing has to be computed.
+ModuleEncoder::Activation ModuleEncoder::seek(Job& job) {
+  if (!tiers_.has_tiers() || job.private_kv != nullptr || job.failure.has_value()) {
+    return Activation::kActive;
+  }
+  for (const Job::Waiter& waiter : job.waiters) {
+    if (job.sought.contains(waiter.entry)) {
+      continue;
+    }
+    if (const Activation entry = seek_entry(job, waiter.entry); entry != Activation::kActive) {
+      return entry;
+    }
+  }
+  return job.loading > 0 ? Activation::kWaiting : Activation::kActive;
+}
+
+ModuleEncoder::Activation ModuleEncoder::seek_entry(Job& job, pml::EntryIndex entry) {
+  const kv::ModuleKey& key = job.version->keys[static_cast<std::size_t>(entry)];
+  const std::int32_t kept = kept_tokens(job.schema(), entry);
+  const std::int32_t tokens = job.module_of(entry).token_count();
+  const std::optional<kv::Retention> retention =
+      job.module_of(entry).cache ? retention_(key) : std::nullopt;  // nullopt: nobody keeps it
+  const bool is_known = !retention.has_value() || pool_.contains(key);
+  if (is_known || !tiers_.worth_loading(key, pool_.geometry().bytes(kept), price_.seconds(kept))) {
+    job.sought.insert(entry);
+    return Activation::kActive;
+  }
+  Result<kv::ModulePin> pin = pool_.create(key, tokens, kept - tokens, *retention);
+  if (!pin.ok() && pin.error().code == ErrorCode::kQueueFull) {
+    return Activation::kNoMemory;
+  }
+  job.sought.insert(entry);
+  if (pin.ok()) {  // else another job has it under way, or it never fits: what follows deals with either
+    ++job.loading;
+    tiers_.load(std::move(*pin), !job.background,
+                [this, weak = job.self, entry](kv::TierMover::Loaded found) { loaded(weak, entry, std::move(found)); });
+  }
+  return Activation::kActive;
+}
+
+// What was loaded stays, also when nobody waits for it any more.
+void ModuleEncoder::loaded(const std::weak_ptr<Job>& weak, pml::EntryIndex entry, kv::TierMover::Loaded loaded) {
+  if (loaded.tier.has_value()) {
+    pool_.publish(loaded.pin);
+  }
+  const std::shared_ptr<Job> job = weak.lock();
+  if (job == nullptr) {
+    return;
+  }
+  --job->loading;
+  if (loaded.tier.has_value()) {
+    Part part;
+    part.entry = entry;
+    part.source = source_label(*loaded.tier);
+    Job::attach(part, std::move(loaded.pin));
+    job->outputs.push_back(std::move(part));
+  }
+  if (job->loading == 0 && job->satisfied()) {
+    job->active = true;  // with nothing left to compute
+  }
+}
+
 // Asks for an entry this job needs; kActive when it is attached already.
 ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex entry) {
   Want want;
@@ -227,7 +328,7 @@ ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex 
   want.private_kv = job.private_kv;
   want.background = job.background;
   want.owner = job.self;
-  want.ready = [weak = job.self, entry](Result<kv::ModulePin> result) {
+  want.ready = [weak = job.self, entry](Result<AcquiredModule> result) {
     const std::shared_ptr<Job> waiting = weak.lock();
     if (waiting == nullptr) {
       return;
@@ -236,7 +337,7 @@ ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex 
     if (!result.ok()) {
       waiting->failure = result.error();
     } else if (Part* part = waiting->find_part(entry); part != nullptr) {
-      Job::attach(*part, std::move(*result));
+      Job::attach(*part, std::move(result->pin));
     }
   };
   std::optional<kv::ModulePin> pin = acquire(std::move(want));
@@ -420,6 +521,7 @@ void ModuleEncoder::step_done() {
 }
 
 bool ModuleEncoder::settle() {
+  const bool delivered = tiers_.deliver();
   std::vector<std::shared_ptr<Job>> ended;
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     if ((*it)->failure.has_value() || (*it)->finished()) {
@@ -437,7 +539,7 @@ bool ModuleEncoder::settle() {
     }
   }
   one_at_a_time_ = one_at_a_time_ && !jobs_.empty();
-  return !ended.empty();
+  return delivered || !ended.empty();
 }
 
 void ModuleEncoder::finish(Job& job) {
@@ -447,27 +549,32 @@ void ModuleEncoder::finish(Job& job) {
     }
     if (part.pin) {
       pool_.publish(part.pin);  // nothing for private KV
+      if (pool_.contains(part.pin.key())) {
+        tiers_.write_through(part.pin.key());
+      }
     }
     if (job.private_kv != nullptr) {
       job.private_kv->entries[part.entry] = part.pin ? part.pin.duplicate() : kv::ModulePin();
     }
     metrics_.module_encodes().add();
   }
-  metrics_.module_encode().observe(std::chrono::duration<double>(Clock::now() - job.began).count());
-  std::vector<kv::ModulePin> pins;
+  if (!job.rows.empty()) {
+    metrics_.module_encode().observe(std::chrono::duration<double>(Clock::now() - job.began).count());
+  }
+  std::vector<AcquiredModule> acquired;
   for (const Job::Waiter& waiter : job.waiters) {
     // A waiter of another schema joined a job of one entry: that entry is what it waits for.
     const Part* part = job.encoding().entries.size() == 1 ? &job.outputs.front() : job.find_part(waiter.entry);
     assert(part != nullptr);
-    pins.push_back(part->pin ? part->pin.duplicate() : kv::ModulePin());
+    acquired.push_back({part->pin ? part->pin.duplicate() : kv::ModulePin(), part->source});
   }
   // The job's own pins go first: whoever is told that a module is there finds it held by those who wanted it alone.
   job.outputs.clear();
   job.context.clear();
   job.scratch.release();
-  for (std::size_t i = 0; i < pins.size(); ++i) {
+  for (std::size_t i = 0; i < acquired.size(); ++i) {
     if (!job.waiters[i].owner.expired()) {
-      job.waiters[i].ready(std::move(pins[i]));
+      job.waiters[i].ready(std::move(acquired[i]));
     }
   }
 }

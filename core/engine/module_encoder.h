@@ -1,8 +1,10 @@
-// ModuleEncoder: computes modules' KV, as background work in the engine's steps.
+// ModuleEncoder: gets modules' KV onto the device, as background work in the engine's steps.
 //
-// A module that is asked for and not resident becomes an encode job: one forward pass over its tokens (schema.h,
-// EncodingPass), in chunks, beside whatever else runs. However many ask, it is encoded once. What a job attends to
-// (root text, ancestors, a scaffold's earlier members) is pinned first, and encoded first where it is missing.
+// A module that is asked for and not resident becomes a job. The job first has the tiers below the device looked
+// through, where they may have it and loading is cheaper than computing. What is found nowhere is encoded: one forward
+// pass over its tokens (schema.h, EncodingPass), in chunks, beside whatever else runs. However many ask, it is loaded
+// or encoded once. What a pass attends to (root text, ancestors, a scaffold's earlier members) is pinned first, by the
+// same way.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +20,10 @@
 #include "core/base/status.h"
 #include "core/engine/batch_builder.h"
 #include "core/engine/generate_request.h"
+#include "core/engine/prefill_price.h"
 #include "core/engine/schema_version.h"
 #include "core/kv/module_pool.h"
+#include "core/kv/tier_mover.h"
 
 namespace promptcached::engine {
 
@@ -28,12 +32,18 @@ struct PrivateKv {
   std::map<pml::EntryIndex, kv::ModulePin> entries;
 };
 
+// A module on the device, and how it came there for whom it is given to.
+struct AcquiredModule {
+  kv::ModulePin pin;
+  SourceLabel source = SourceLabel::kComputed;
+};
+
 class ModuleEncoder {
  public:
   // How long a key's KV is to be kept; nullopt when no registered schema uses it any more, so that it is not kept.
   using RetentionLookup = std::function<std::optional<kv::Retention>(const kv::ModuleKey&)>;
   // Called on the engine thread when the entry is there, or cannot be.
-  using Ready = std::function<void(Result<kv::ModulePin>)>;
+  using Ready = std::function<void(Result<AcquiredModule>)>;
 
   struct Want {
     std::shared_ptr<const SchemaVersion> version;
@@ -44,7 +54,7 @@ class ModuleEncoder {
     Ready ready;
   };
 
-  ModuleEncoder(kv::ModulePool& pool, Metrics& metrics, RetentionLookup retention);
+  ModuleEncoder(kv::ModulePool& pool, kv::TierMover& tiers, Metrics& metrics, RetentionLookup retention);
   ~ModuleEncoder();
 
   // A pin at once when the entry is resident; else nullopt, and `want.ready` is called in a later step.
@@ -62,8 +72,10 @@ class ModuleEncoder {
   void step_failed(const Error& error);
   // The batch is not run after all.
   void step_abandoned();
-  // Publishes finished jobs and tells waiters, of failures too. Returns whether there were any.
+  // Takes what was loaded, publishes finished jobs and tells waiters, of failures too. Returns whether there were any.
   bool settle();
+  const kv::TierMover& tiers() const { return tiers_; }
+  PrefillPrice& price() { return price_; }
 
   bool has_work() const { return !jobs_.empty(); }
   bool has_foreground_work() const;
@@ -82,7 +94,11 @@ class ModuleEncoder {
   std::shared_ptr<Job> find_job(const Want& want) const;
   std::shared_ptr<Job> add_job(const Want& want);
   static std::int32_t add_rows(BatchBuilder& builder, Job& job, std::int32_t budget);
+  void begin_loads();
   Activation activate(Job& job);
+  Activation seek(Job& job);
+  Activation seek_entry(Job& job, pml::EntryIndex entry);
+  void loaded(const std::weak_ptr<Job>& job, pml::EntryIndex entry, kv::TierMover::Loaded loaded);
   Activation gather_context(Job& job);
   Activation gather_outputs(Job& job);
   Result<Part> make_output(const Job& job, pml::EntryIndex entry);
@@ -95,8 +111,10 @@ class ModuleEncoder {
   void drop_unwanted();
 
   kv::ModulePool& pool_;
+  kv::TierMover& tiers_;
   Metrics& metrics_;
   RetentionLookup retention_;
+  PrefillPrice price_;
   std::list<std::shared_ptr<Job>> jobs_;  // in line; foreground ones are served first
   std::vector<std::shared_ptr<Job>> in_step_;
   bool starved_ = false;

@@ -35,9 +35,9 @@ void Registration::advance() {
       want.entry = index;
       want.background = true;
       want.owner = weak_from_this();
-      want.ready = [this](Result<kv::ModulePin> pin) {  // called only while this lives
-        const Status status = pin.ok() ? Status() : Status(pin.error());
-        pin = kv::ModulePin();  // registration keeps nothing in place
+      want.ready = [this](Result<AcquiredModule> acquired) {  // called only while this lives
+        const Status status = acquired.ok() ? Status() : Status(acquired.error());
+        acquired = AcquiredModule();  // registration keeps nothing in place
         status.ok() ? advance() : end(status);
       };
       if (!encoder_.acquire(std::move(want)).has_value()) {

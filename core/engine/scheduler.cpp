@@ -16,6 +16,21 @@ void insert_by_arrival(Container& sequences, const std::shared_ptr<Sequence>& se
   sequences.insert(std::upper_bound(sequences.begin(), sequences.end(), sequence, arrived_before), sequence);
 }
 
+TierLabel tier_label(SourceLabel source) {
+  switch (source) {
+    case SourceLabel::kHost:
+      return TierLabel::kHost;
+    case SourceLabel::kDisk:
+      return TierLabel::kDisk;
+    case SourceLabel::kRemote:
+      return TierLabel::kRemote;
+    case SourceLabel::kDevice:
+    case SourceLabel::kComputed:
+      break;
+  }
+  return TierLabel::kDevice;
+}
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -31,6 +46,7 @@ const Scheduler::Step& Scheduler::next() {
   step_.parts.clear();
   step_.encode_rows = 0;
   BatchBuilder builder(step_.batch);
+  const std::uint64_t tier_changes = encoder_.tiers().changes();
   drop_ended();
   const bool progress = encoder_.settle();
   if (!suspects_.empty() || suspect_encoder_) {
@@ -46,7 +62,9 @@ const Scheduler::Step& Scheduler::next() {
   // Prompts and the modules that other requests wait for share what decoding leaves.
   add_sequences(builder, false, encoder_.has_foreground_work() ? left - left / 4 : left);
   add_encoding(builder, options_.max_batch_tokens - builder.rows());
-  if (step_.empty() && !progress) {
+  // What a tier gave back while this was looked for may be what was missing.
+  const bool tiers_rest = !encoder_.tiers().busy() && encoder_.tiers().changes() == tier_changes;
+  if (step_.empty() && !progress && tiers_rest) {
     resolve_standstill();
   }
   return begin_step();
@@ -93,41 +111,45 @@ void Scheduler::start_loading(const std::shared_ptr<Sequence>& sequence) {
   sequence->claim = std::make_shared<int>(0);
   const std::vector<pml::CachedPart>& plan = sequence->request.plan.cached;
   sequence->missing_parts = static_cast<std::int32_t>(plan.size());
+  if (!sequence->looked_up && !sequence->request.bypass_cache) {
+    metrics_.module_lookups().add(static_cast<double>(plan.size()));
+  }
+  sequence->looked_up = true;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     ModuleEncoder::Want want;
     want.version = sequence->request.version;
     want.entry = plan[i].entry;
     want.private_kv = sequence->private_kv;
     want.owner = sequence->claim;
-    want.ready = [weak = std::weak_ptr<Sequence>(sequence), i](Result<kv::ModulePin> pin) {
+    want.ready = [this, weak = std::weak_ptr<Sequence>(sequence), i](Result<AcquiredModule> module) {
       const std::shared_ptr<Sequence> waiting = weak.lock();
       if (waiting == nullptr) {
         return;
       }
-      if (!pin.ok()) {
-        waiting->fail(pin.error());
+      if (!module.ok()) {
+        waiting->fail(module.error());
         return;
       }
-      waiting->parts[i].pin = std::move(*pin);
-      --waiting->missing_parts;
+      take_part(*waiting, i, std::move(*module));
     };
     if (std::optional<kv::ModulePin> pin = encoder_.acquire(std::move(want))) {
-      sequence->parts[i].pin = std::move(*pin);
-      sequence->parts[i].was_resident = sequence->parts[i].was_resident || !sequence->looked_up;
-      --sequence->missing_parts;
+      take_part(*sequence, i, {std::move(*pin), SourceLabel::kDevice});
     }
   }
-  if (!sequence->looked_up && !sequence->request.bypass_cache) {
-    count_lookups(*sequence);
-  }
-  sequence->looked_up = true;
 }
 
-void Scheduler::count_lookups(const Sequence& sequence) {
-  metrics_.module_lookups().add(static_cast<double>(sequence.parts.size()));
-  const auto hits = std::count_if(sequence.parts.begin(), sequence.parts.end(),
-                                  [](const PinnedPart& part) { return part.was_resident; });
-  metrics_.module_hits(TierLabel::kDevice).add(static_cast<double>(hits));
+// What a part was found in first is what counts: what a preempted sequence finds later is not what the client paid for.
+void Scheduler::take_part(Sequence& sequence, std::size_t index, AcquiredModule module) {
+  PinnedPart& part = sequence.parts[index];
+  part.pin = std::move(module.pin);
+  --sequence.missing_parts;
+  if (part.found.has_value()) {
+    return;
+  }
+  part.found = sequence.request.bypass_cache ? SourceLabel::kComputed : module.source;
+  if (part.is_cached()) {
+    metrics_.module_hits(tier_label(*part.found)).add();
+  }
 }
 
 // Starts loaded sequences in the order they came, as far as there are blocks for their own tokens.
@@ -174,6 +196,9 @@ void Scheduler::add_sequences(BatchBuilder& builder, bool decoding, std::int32_t
 // none that has rows in this step already is ever taken out.
 bool Scheduler::make_room(const std::shared_ptr<Sequence>& sequence, std::int32_t tokens) {
   while (!sequence->cache.reserve(tokens).ok()) {
+    if (pool_.expects_memory()) {
+      return false;  // a module is on its way out: the sequence goes on when it has left
+    }
     const std::shared_ptr<Sequence> youngest = running_.back();
     preempt(youngest);
     if (youngest == sequence) {
@@ -247,11 +272,7 @@ void Scheduler::complete(const model::Logits& logits) {
   const double took = seconds(Clock::now() - step_began_);
   metrics_.batch_size().observe(static_cast<double>(step_.parts.size()));
   metrics_.batch_tokens().observe(step_.batch.rows());
-  constexpr std::int32_t kRowsThatTellThePrice = 64;
-  if (step_.batch.rows() >= kRowsThatTellThePrice) {
-    const double price = took / step_.batch.rows();
-    seconds_per_token_ = seconds_per_token_ == 0 ? price : 0.8 * seconds_per_token_ + 0.2 * price;
-  }
+  encoder_.price().observe(step_.batch.rows(), took);
   for (const Step::Part& part : step_.parts) {
     part.sequence->cache.append(part.rows);
     if (part.logits_row >= 0) {
@@ -290,9 +311,14 @@ void Scheduler::take_token(Sequence& sequence, std::span<const float> logits) {
 // Once, with the first token: a prompt that never got this far, or was computed twice, counts no tokens for it.
 void Scheduler::count_prompt(const Sequence& sequence) {
   const Usage usage = sequence.usage();
-  metrics_.prompt_tokens(SourceLabel::kDevice).add(usage.cached_tokens);
-  metrics_.prompt_tokens(SourceLabel::kComputed).add(usage.new_tokens);
-  metrics_.ttft_saved_seconds().add(usage.cached_tokens * seconds_per_token_);
+  std::int32_t of_modules = 0;
+  for (std::size_t i = 0; i < sequence.parts.size(); ++i) {
+    const std::int32_t tokens = sequence.request.plan.cached[i].token_count();
+    metrics_.prompt_tokens(sequence.parts[i].source()).add(tokens);
+    of_modules += tokens;
+  }
+  metrics_.prompt_tokens(SourceLabel::kComputed).add(usage.prompt_tokens - of_modules);
+  metrics_.ttft_saved_seconds().add(encoder_.price().seconds(usage.cached_tokens));
   const double queued = seconds(sequence.loaded - sequence.request.arrival) - sequence.load_time.count();
   metrics_.request_queue().observe(queued);
   metrics_.stage(StageLabel::kQueue).observe(queued);
@@ -348,6 +374,20 @@ void Scheduler::resolve_standstill() {
   } else {
     encoder_.fail_starved();
   }
+}
+
+std::optional<Clock::time_point> Scheduler::next_deadline() const {
+  std::optional<Clock::time_point> next;
+  const auto consider = [&next](const std::shared_ptr<Sequence>& sequence) {
+    const std::optional<Clock::time_point>& deadline = sequence->request.deadline;
+    if (deadline.has_value() && (!next.has_value() || *deadline < *next)) {
+      next = deadline;
+    }
+  };
+  std::for_each(waiting_.begin(), waiting_.end(), consider);
+  std::for_each(loading_.begin(), loading_.end(), consider);
+  std::for_each(running_.begin(), running_.end(), consider);
+  return next;
 }
 
 void Scheduler::fail_all(const Error& error) {

@@ -1,14 +1,15 @@
 // Scheduler: decides what the model computes next.
 //
 // Every step is one batch: the decode tokens of running sequences first, then chunks of prompts, then modules being
-// encoded. Requests are admitted in the order they came, as the KV budget allows; one whose modules are being encoded
-// holds up nobody. When a running sequence needs a block and none is left, the youngest gives its memory back and is
-// computed anew later. Engine thread only; knows no model, so that tests drive it with a fake one.
+// encoded. Requests are admitted in the order they came, as the KV budget allows; one whose modules are being loaded or
+// encoded holds up nobody. When a running sequence needs a block and none is left, the youngest gives its memory back
+// and is computed anew later. Engine thread only; knows no model, so that tests drive it with a fake one.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,10 @@ class Scheduler {
 
   void fail_all(const Error& error);
 
+  // After an empty step: nothing can be computed until a tier has done its part, and then the engine is woken.
+  bool waits_for_tiers() const { return encoder_.tiers().busy(); }
+  std::optional<Clock::time_point> next_deadline() const;  // of any sequence
+
  private:
   const Step& begin_step();
   void drop_ended();
@@ -73,7 +78,7 @@ class Scheduler {
   void preempt(std::shared_ptr<Sequence> sequence);
   void resolve_standstill();
   void take_token(Sequence& sequence, std::span<const float> logits);
-  void count_lookups(const Sequence& sequence);
+  void take_part(Sequence& sequence, std::size_t index, AcquiredModule module);
   void count_prompt(const Sequence& sequence);
 
   Options options_;
@@ -86,8 +91,7 @@ class Scheduler {
   std::deque<std::shared_ptr<Sequence>> suspects_;  // after a failed step: to be run alone
   bool suspect_encoder_ = false;
   Step step_;
-  bool memory_short_ = false;     // a loaded sequence found no blocks: admit nobody before it
-  double seconds_per_token_ = 0;  // measured prefill cost, for ttft_saved_seconds_total
+  bool memory_short_ = false;  // a loaded sequence found no blocks: admit nobody before it
   Clock::time_point step_began_;
 };
 

@@ -36,7 +36,7 @@ struct RetentionPatch {
 
 struct ModuleStatus {
   const pml::Module* module = nullptr;  // into SchemaStatus::version
-  std::string tier;                     // "device", or "none" when resident nowhere
+  std::string tier;                     // the nearest that holds it: "device", "host", "disk", "remote", or "none"
   std::size_t kv_bytes = 0;
   bool shared = false;  // another schema uses the same KV entry
   pml::RetentionPolicy retention;

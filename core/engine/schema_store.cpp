@@ -54,9 +54,14 @@ std::string_view to_string(SchemaState state) {
   return "failed";
 }
 
-SchemaStore::SchemaStore(kv::ModulePool& pool, const pml::ModelText& text, KvIdentity identity,
+SchemaStore::SchemaStore(kv::ModulePool& pool, kv::TierMover& tiers, const pml::ModelText& text, KvIdentity identity,
                          const pml::Limits& limits, Encode encode)
-    : pool_(pool), text_(text), identity_(std::move(identity)), limits_(limits), encode_(std::move(encode)) {}
+    : pool_(pool),
+      tiers_(tiers),
+      text_(text),
+      identity_(std::move(identity)),
+      limits_(limits),
+      encode_(std::move(encode)) {}
 
 Result<std::shared_ptr<SchemaVersion>> SchemaStore::compile(std::string_view source) const {
   Result<std::shared_ptr<const pml::Schema>> schema = pml::compile_schema(source, text_, limits_);
@@ -353,7 +358,8 @@ void SchemaStore::hold(const Holding& holding) {
   apply_retention(holding);
 }
 
-// KV that no schema uses any more leaves the pool, with its last pin when requests in flight still read it.
+// KV that no schema uses any more leaves the pool, with its last pin when requests in flight still read it, and the
+// tiers below.
 void SchemaStore::let_go(const Holding& holding) {
   for (const kv::ModuleKey& key : holding.version->keys) {
     const auto found = users_.find(key);
@@ -364,8 +370,9 @@ void SchemaStore::let_go(const Holding& holding) {
     if (found->second.empty()) {
       users_.erase(found);
       pool_.remove(key);
+      tiers_.remove(key);
     } else {
-      pool_.set_retention(key, *retention_locked(key));
+      retain(key, *retention_locked(key));
     }
   }
 }
@@ -373,9 +380,22 @@ void SchemaStore::let_go(const Holding& holding) {
 void SchemaStore::apply_retention(const Holding& holding) {
   for (const kv::ModuleKey& key : holding.version->keys) {
     if (const std::optional<kv::Retention> wanted = retention_locked(key)) {
-      pool_.set_retention(key, *wanted);
+      retain(key, *wanted);
     }
   }
+}
+
+void SchemaStore::retain(const kv::ModuleKey& key, const kv::Retention& retention) {
+  pool_.set_retention(key, retention);
+  tiers_.set_retention(key, retention);
+}
+
+std::string SchemaStore::tier_of(const kv::ModuleKey& key) const {
+  if (pool_.contains(key)) {
+    return "device";
+  }
+  const std::optional<kv::TierName> tier = tiers_.find(key);
+  return tier.has_value() ? std::string(to_string(*tier)) : "none";
 }
 
 SchemaStatus SchemaStore::status_of(const Record& record) const {
@@ -405,7 +425,7 @@ SchemaStatus SchemaStore::describe(const Holding& holding) const {
     row.module = &module;
     row.kv_bytes = bytes;
     row.retention = holding.modules[i];
-    row.tier = pool_.contains(holding.version->keys[i]) ? "device" : "none";
+    row.tier = tier_of(holding.version->keys[i]);
     if (const auto found = users_.find(holding.version->keys[i]); found != users_.end()) {
       row.shared = std::any_of(found->second.begin(), found->second.end(),
                                [&](const User& user) { return user.first->version->schema->name != schema.name; });

@@ -14,6 +14,7 @@
 #include "core/engine/module_keys.h"
 #include "core/engine/schema_registry.h"
 #include "core/kv/module_pool.h"
+#include "core/kv/tier_mover.h"
 #include "core/pml/schema.h"
 
 namespace promptcached::engine {
@@ -24,8 +25,8 @@ class SchemaStore final : public SchemaRegistry {
   // when the engine takes no more work.
   using Encode = std::function<void(std::shared_ptr<const SchemaVersion>, std::function<void(Status)> done)>;
 
-  SchemaStore(kv::ModulePool& pool, const pml::ModelText& text, KvIdentity identity, const pml::Limits& limits,
-              Encode encode);
+  SchemaStore(kv::ModulePool& pool, kv::TierMover& tiers, const pml::ModelText& text, KvIdentity identity,
+              const pml::Limits& limits, Encode encode);
 
   Result<RegisterOutcome> register_schema(std::string_view source, const RegisterOptions& options) override;
   Result<SchemaStatus> dry_run(std::string_view source) override;
@@ -69,6 +70,8 @@ class SchemaStore final : public SchemaRegistry {
   void hold(const Holding& holding);
   void let_go(const Holding& holding);
   void apply_retention(const Holding& holding);
+  void retain(const kv::ModuleKey& key, const kv::Retention& retention);
+  std::string tier_of(const kv::ModuleKey& key) const;
   std::optional<kv::Retention> retention_locked(const kv::ModuleKey& key) const;
   static void apply_options(Holding& holding, const RegisterOptions& options);
   SchemaStatus status_of(const Record& record) const;
@@ -77,13 +80,15 @@ class SchemaStore final : public SchemaRegistry {
   Error unknown(std::string_view name) const;
 
   kv::ModulePool& pool_;
+  kv::TierMover& tiers_;
   const pml::ModelText& text_;
   KvIdentity identity_;
   pml::Limits limits_;
   Encode encode_;
 
   // Guards the two maps. Taken by HTTP threads for look-ups, and by the engine thread for retention() and when a
-  // registration ends; never held while compiling, encoding or waiting. The pool's own lock may be taken inside it.
+  // registration ends; never held while compiling, encoding or waiting. The locks of pool and tiers may be taken inside
+  // it.
   mutable std::mutex mutex_;
   std::map<std::string, Record, std::less<>> records_;
   std::unordered_map<kv::ModuleKey, std::vector<User>, kv::ModuleKeyHash> users_;

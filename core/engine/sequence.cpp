@@ -76,8 +76,8 @@ void Sequence::start_stream() {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const pml::CachedPart& part = request.plan.cached[i];
     const pml::Entry& entry = schema.entries[static_cast<std::size_t>(part.entry)];
-    start.cache.push_back({schema.modules[static_cast<std::size_t>(entry.module)].path,
-                           parts[i].was_resident ? "device" : "computed", part.token_count()});
+    start.cache.push_back(
+        {schema.modules[static_cast<std::size_t>(entry.module)].path, parts[i].source(), part.token_count()});
   }
   stream->push(std::move(start));
 }
@@ -86,7 +86,7 @@ Usage Sequence::usage() const {
   Usage usage;
   usage.prompt_tokens = request.plan.prompt_tokens();
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    usage.cached_tokens += parts[i].was_resident ? request.plan.cached[i].token_count() : 0;
+    usage.cached_tokens += parts[i].is_cached() ? request.plan.cached[i].token_count() : 0;
   }
   usage.new_tokens = usage.prompt_tokens - usage.cached_tokens;
   usage.completion_tokens = generated;

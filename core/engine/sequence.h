@@ -17,7 +17,7 @@ namespace promptcached::engine {
 
 enum class SequenceState {
   kWaiting,   // in line
-  kLoading,   // admitted; some modules are being encoded
+  kLoading,   // admitted; some modules are being loaded or encoded
   kRunning,   // in the batch
   kFinished,  // its stream is closed
 };
@@ -25,7 +25,9 @@ enum class SequenceState {
 // One of the plan's cached parts, pinned for this sequence.
 struct PinnedPart {
   kv::ModulePin pin;
-  bool was_resident = false;  // at the first look-up
+  std::optional<SourceLabel> found;  // where, the first time
+  SourceLabel source() const { return found.value_or(SourceLabel::kComputed); }
+  bool is_cached() const { return source() != SourceLabel::kComputed; }
 };
 
 // Engine thread only, but for the stream.

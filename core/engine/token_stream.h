@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -28,7 +29,7 @@ struct Usage {
 // One thing the prompt is made of, in position order.
 struct CachePartInfo {
   std::string module;  // path, or "#root"
-  std::string tier;    // "device", or "computed" for what had to be computed
+  SourceLabel source = SourceLabel::kComputed;
   std::int32_t tokens = 0;
 };
 

@@ -87,6 +87,14 @@ void store_fp16_row(const float* x, std::int64_t count, void* out) {
   });
 }
 
+void load_fp16_row(const void* x, std::int64_t count, float* out) {
+  const auto* numbers = static_cast<const hwy::float16_t*>(x);
+  for_each_vector(count, [=](auto tag, std::int64_t at) HWY_ATTR {
+    const hn::Rebind<hwy::float16_t, decltype(tag)> half;
+    hn::StoreU(hn::PromoteTo(tag, hn::LoadU(half, numbers + at)), tag, out + at);
+  });
+}
+
 }  // namespace promptcached::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -99,6 +107,7 @@ HWY_EXPORT(silu_gate_row);
 HWY_EXPORT(gelu_gate_row);
 HWY_EXPORT(rotate_row);
 HWY_EXPORT(store_fp16_row);
+HWY_EXPORT(load_fp16_row);
 
 void store_bf16_row(const float* x, std::int64_t count, void* out) {
   auto* numbers = static_cast<std::uint16_t*>(out);
@@ -108,6 +117,14 @@ void store_bf16_row(const float* x, std::int64_t count, void* out) {
     const bool is_number = x[i] == x[i];
     // To the nearest, ties to even; a NaN keeps being one.
     numbers[i] = static_cast<std::uint16_t>(is_number ? (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U : 0x7FC0U);
+  }
+}
+
+void load_bf16_row(const void* x, std::int64_t count, float* out) {
+  const auto* numbers = static_cast<const std::uint16_t*>(x);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(numbers[i]) << 16U;
+    std::memcpy(out + i, &bits, sizeof bits);
   }
 }
 
@@ -140,6 +157,20 @@ void store_as(KvFormat format, const float* x, std::int64_t count, void* out) {
       return;
     case KvFormat::kBf16:
       store_bf16_row(x, count, out);
+      return;
+  }
+}
+
+void load_as(KvFormat format, const void* x, std::int64_t count, float* out) {
+  switch (format) {
+    case KvFormat::kFp32:
+      std::memcpy(out, x, static_cast<std::size_t>(count) * sizeof(float));
+      return;
+    case KvFormat::kFp16:
+      HWY_DYNAMIC_DISPATCH(load_fp16_row)(x, count, out);
+      return;
+    case KvFormat::kBf16:
+      load_bf16_row(x, count, out);
       return;
   }
 }

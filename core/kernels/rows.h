@@ -21,5 +21,7 @@ void rotate(const float* x, const float* cos, const float* sin, std::int64_t hal
 
 // Rounds to the nearest number of the format.
 void store_as(KvFormat format, const float* x, std::int64_t count, void* out);
+// The numbers of a format, exactly.
+void load_as(KvFormat format, const void* x, std::int64_t count, float* out);
 
 }  // namespace promptcached::kernels

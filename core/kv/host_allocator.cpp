@@ -77,6 +77,14 @@ class HostAllocator final : public KvAllocator {
 
 }  // namespace
 
+void KvAllocator::copy_to_host(std::byte* host, const std::byte* device, std::size_t bytes) {
+  std::memcpy(host, device, bytes);
+}
+
+void KvAllocator::copy_from_host(std::byte* device, const std::byte* host, std::size_t bytes) {
+  std::memcpy(device, host, bytes);
+}
+
 std::unique_ptr<KvAllocator> make_host_allocator() { return std::make_unique<HostAllocator>(); }
 
 }  // namespace promptcached::kv

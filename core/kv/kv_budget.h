@@ -37,6 +37,7 @@ class KvBudget final {
   // Gives the spare blocks' memory back to the device.
   void release_spare();
 
+  KvAllocator& allocator() const { return *allocator_; }
   std::size_t capacity_bytes() const { return options_.capacity_bytes; }
   std::size_t bytes_per_block() const { return options_.bytes_per_block; }
   std::size_t module_bytes() const { return module_bytes_; }

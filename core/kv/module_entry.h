@@ -25,6 +25,7 @@ struct ModuleEntry {
   ModuleState state = ModuleState::kEncoding;
   Retention retention;
   std::int64_t pins = 0;
+  bool leaving = false;  // evicted, and held by whoever saves it in a lower tier
   std::int64_t hits = 0;
   std::uint64_t use = 0;  // grows with each use in the pool: the order of uses, also within one tick of the clock
   std::chrono::steady_clock::time_point last_use;

@@ -21,7 +21,11 @@ struct ModulePool::Impl {
     EvictionReason reason;
     std::size_t bytes;
   };
-  using Evictions = std::vector<Eviction>;
+  // What has to be told once the lock is given back.
+  struct Evictions {
+    std::vector<Eviction> gone;
+    std::vector<ModuleEntry*> leaving;  // each with a pin for on_leave
+  };
 
   Impl(const Options& pool_options, const KvGeometry& kv_geometry, std::unique_ptr<KvAllocator> allocator)
       : options(pool_options),
@@ -44,15 +48,19 @@ struct ModulePool::Impl {
   EvictionPolicy policy;                                              // the evictable ones among the published
   std::int64_t published = 0;
   std::uint64_t uses = 0;
+  std::size_t leaving_bytes = 0;  // will be free when lower tiers have them, unless they are pinned before
 
   TimePoint now() const { return options.now ? options.now() : std::chrono::steady_clock::now(); }
 
   // Called without the lock: what it calls may take locks of its own, or ask the pool.
-  void report(const Evictions& evictions) const {
+  void report(ModulePool& pool, const Evictions& evictions) const {
     if (options.on_evict) {
-      for (const Eviction& eviction : evictions) {
+      for (const Eviction& eviction : evictions.gone) {
         options.on_evict(eviction.reason, eviction.bytes);
       }
+    }
+    for (ModuleEntry* const entry : evictions.leaving) {
+      options.on_leave(ModulePin(&pool, entry, /*is_use=*/false));
     }
   }
 
@@ -78,6 +86,7 @@ struct ModulePool::Impl {
   // Findable no longer; the memory stays for those who hold pins.
   void detach(ModuleEntry& entry) {
     policy.remove(entry);
+    stay(entry);
     if (entry.state == ModuleState::kPublished) {
       --published;
     }
@@ -97,8 +106,23 @@ struct ModulePool::Impl {
   }
 
   void evict(ModuleEntry& entry, EvictionReason reason, Evictions& evictions) {
-    evictions.push_back({reason, entry.bytes});
+    evictions.gone.push_back({reason, entry.bytes});
     erase(entry);
+  }
+
+  // Its memory is given back when a lower tier has it.
+  void let_leave(ModuleEntry& entry, Evictions& evictions) {
+    add_pin(entry);
+    entry.leaving = true;
+    leaving_bytes += entry.bytes;
+    evictions.leaving.push_back(&entry);
+  }
+
+  void stay(ModuleEntry& entry) {
+    if (entry.leaving) {
+      entry.leaving = false;
+      leaving_bytes -= entry.bytes;
+    }
   }
 
   void evict_expired(TimePoint at, Evictions& evictions) {
@@ -110,19 +134,25 @@ struct ModulePool::Impl {
     }
   }
 
-  // Makes free_bytes() at least `bytes`, or changes nothing: whether it can succeed is known before anything goes.
+  // Makes free_bytes() at least `bytes`, or has what is missing leave for a lower tier and answers false. Changes
+  // nothing when it cannot succeed: that is known before anything goes.
   bool make_room(std::size_t bytes, TimePoint at, Evictions& evictions) {
     if (budget.free_bytes() >= bytes) {
       return true;
     }
-    if (budget.free_bytes() + policy.bytes() < bytes) {
+    if (budget.free_bytes() + leaving_bytes + policy.bytes() < bytes) {
       return false;
     }
     evict_expired(at, evictions);
-    while (budget.free_bytes() < bytes) {
-      evict(policy.next(), EvictionReason::kCapacity, evictions);
+    while (budget.free_bytes() + leaving_bytes < bytes) {
+      ModuleEntry& next = policy.next();
+      if (options.is_kept_below && options.is_kept_below(next.key)) {
+        let_leave(next, evictions);
+      } else {
+        evict(next, EvictionReason::kCapacity, evictions);
+      }
     }
-    return true;
+    return budget.free_bytes() >= bytes;
   }
 
   ModuleEntry& add_entry(std::byte* data, std::int32_t tokens, std::int32_t extra_tokens, TimePoint at) {
@@ -140,7 +170,7 @@ struct ModulePool::Impl {
     ++entry.pins;
   }
 
-  void drop_pin(ModuleEntry& entry, TimePoint at) {
+  void drop_pin(ModuleEntry& entry, TimePoint at, bool is_use) {
     assert(entry.pins > 0);
     if (--entry.pins > 0) {
       return;
@@ -149,7 +179,9 @@ struct ModulePool::Impl {
       erase(entry);
       return;
     }
-    touch(entry, at);
+    if (is_use) {
+      touch(entry, at);
+    }
     if (entry.evictable()) {
       policy.add(entry);
     }
@@ -238,6 +270,7 @@ struct ModulePool::Impl {
     const bool evictable = policy.contains(entry);
     return owned && entry.pins >= 0 && evictable == entry.evictable() &&
            findable == (entry.state != ModuleState::kDetached) &&
+           (!entry.leaving || (entry.pins > 0 && entry.state == ModuleState::kPublished)) &&
            entry.bytes == geometry.bytes(entry.kv.total_tokens()) && (entry.kv.data != nullptr) == (entry.bytes > 0);
   }
 
@@ -245,6 +278,7 @@ struct ModulePool::Impl {
     std::size_t module_bytes = 0;
     std::size_t evictable_bytes = 0;
     std::size_t evictable = 0;
+    std::size_t leaving = 0;
     std::size_t findable = 0;
     std::int64_t published_entries = 0;
     for (const ModuleEntry& entry : entries) {
@@ -253,12 +287,14 @@ struct ModulePool::Impl {
       }
       module_bytes += entry.bytes;
       evictable_bytes += entry.evictable() ? entry.bytes : 0;
+      leaving += entry.leaving ? entry.bytes : 0;
       evictable += entry.evictable() ? 1 : 0;
       findable += entry.state == ModuleState::kDetached ? 0 : 1;
       published_entries += entry.state == ModuleState::kPublished ? 1 : 0;
     }
     return budget.check_integrity() && module_bytes == budget.module_bytes() && evictable_bytes == policy.bytes() &&
            evictable == policy.size() && findable == by_key.size() && published_entries == published &&
+           leaving == leaving_bytes &&
            budget.free_bytes() + budget.module_bytes() + budget.block_bytes() == budget.capacity_bytes();
   }
 
@@ -268,11 +304,11 @@ struct ModulePool::Impl {
     const std::lock_guard lock(mutex);
     add_pin(entry);
   }
-  void release_pin(ModuleEntry& entry) {
+  void release_pin(ModuleEntry& entry, bool is_use) {
     const TimePoint at = now();
     // A pin may go on any thread: a response's, or the engine's.
     const std::lock_guard lock(mutex);
-    drop_pin(entry, at);
+    drop_pin(entry, at, is_use);
   }
   void release_block(std::byte* data) {
     const std::lock_guard lock(mutex);
@@ -308,13 +344,14 @@ std::optional<ModulePin> ModulePool::pin(const ModuleKey& key) {
       entry = nullptr;
     } else if (entry != nullptr && entry->state == ModuleState::kPublished) {
       impl_->add_pin(*entry);
+      impl_->stay(*entry);
       impl_->touch(*entry, at);
       ++entry->hits;
     } else {
       entry = nullptr;
     }
   }
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
   if (entry == nullptr) {
     return std::nullopt;
   }
@@ -325,6 +362,34 @@ bool ModulePool::contains(const ModuleKey& key) const {
   const TimePoint at = impl_->now();
   const std::lock_guard lock(impl_->mutex);
   return impl_->find_usable(key, at) != nullptr;
+}
+
+std::optional<ModulePin> ModulePool::hold(const ModuleKey& key) {
+  const TimePoint at = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  ModuleEntry* const entry = impl_->find_usable(key, at);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  impl_->add_pin(*entry);
+  return ModulePin(this, entry, /*is_use=*/false);
+}
+
+bool ModulePool::leave(ModulePin pin) {
+  Impl::Evictions evictions;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    ModuleEntry& entry = *pin.entry_;
+    if (entry.leaving && entry.pins == 1) {
+      pin.entry_ = nullptr;  // the pin goes with the entry
+      entry.pins = 0;
+      impl_->evict(entry, EvictionReason::kCapacity, evictions);
+    } else {
+      impl_->stay(entry);
+    }
+  }
+  impl_->report(*this, evictions);
+  return !evictions.gone.empty();
 }
 
 Result<ModulePin> ModulePool::create(const ModuleKey& key, std::int32_t tokens, std::int32_t extra_tokens,
@@ -345,7 +410,7 @@ Result<ModulePin> ModulePool::create_entry(const ModuleKey* key, std::int32_t to
     const std::lock_guard lock(impl_->mutex);
     return impl_->create(key, tokens, extra_tokens, retention, at, evictions);
   }();
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
   if (!created) {
     return created.error();
   }
@@ -373,7 +438,7 @@ Result<std::vector<SequenceBlock>> ModulePool::allocate_blocks(std::int32_t coun
     const std::lock_guard lock(impl_->mutex);  // as in create_entry
     return impl_->allocate_blocks(count, at, evictions);
   }();
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
   if (!allocated) {
     return allocated.error();
   }
@@ -415,14 +480,14 @@ void ModulePool::remove(const ModuleKey& key, EvictionReason reason) {
       return;
     }
     if (entry->state == ModuleState::kPublished) {
-      evictions.push_back({reason, entry->bytes});
+      evictions.gone.push_back({reason, entry->bytes});
     }
     impl_->detach(*entry);
     if (entry->pins == 0) {
       impl_->erase(*entry);
     }
   }
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
 }
 
 std::size_t ModulePool::drop_unpinned() {
@@ -436,7 +501,7 @@ std::size_t ModulePool::drop_unpinned() {
     }
     impl_->budget.release_spare();
   }
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
   return bytes;
 }
 
@@ -447,7 +512,12 @@ void ModulePool::drop_expired() {
     const std::lock_guard lock(impl_->mutex);
     impl_->evict_expired(at, evictions);
   }
-  impl_->report(evictions);
+  impl_->report(*this, evictions);
+}
+
+bool ModulePool::expects_memory() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->leaving_bytes > 0;
 }
 
 PoolStats ModulePool::stats() const {
@@ -493,16 +563,20 @@ bool ModulePool::check_integrity() const {
 }
 
 const KvGeometry& ModulePool::geometry() const { return impl_->geometry; }
+KvAllocator& ModulePool::memory() const { return impl_->budget.allocator(); }
 std::int32_t ModulePool::block_tokens() const { return impl_->options.block_tokens; }
 
 ModulePin::ModulePin(ModulePin&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), entry_(std::exchange(other.entry_, nullptr)) {}
+    : pool_(std::exchange(other.pool_, nullptr)),
+      entry_(std::exchange(other.entry_, nullptr)),
+      is_use_(other.is_use_) {}
 
 ModulePin& ModulePin::operator=(ModulePin&& other) noexcept {
   if (this != &other) {
     release();
     pool_ = std::exchange(other.pool_, nullptr);
     entry_ = std::exchange(other.entry_, nullptr);
+    is_use_ = other.is_use_;
   }
   return *this;
 }
@@ -514,16 +588,21 @@ const ModuleKv& ModulePin::kv() const {
   return entry_->kv;
 }
 
+const ModuleKey& ModulePin::key() const {
+  assert(entry_ != nullptr);
+  return entry_->key;
+}
+
 ModulePin ModulePin::duplicate() const {
   if (entry_ != nullptr) {
     pool_->impl_->duplicate_pin(*entry_);
   }
-  return ModulePin(pool_, entry_);
+  return ModulePin(pool_, entry_, is_use_);
 }
 
 void ModulePin::release() {
   if (entry_ != nullptr) {
-    pool_->impl_->release_pin(*entry_);
+    pool_->impl_->release_pin(*entry_, is_use_);
     pool_ = nullptr;
     entry_ = nullptr;
   }

@@ -54,15 +54,17 @@ class ModulePin {
   ~ModulePin();
 
   explicit operator bool() const { return entry_ != nullptr; }
-  const ModuleKv& kv() const;   // pin must not be empty
-  ModulePin duplicate() const;  // another pin on the same module
+  const ModuleKv& kv() const;    // pin must not be empty
+  const ModuleKey& key() const;  // the same; all zero for private KV
+  ModulePin duplicate() const;   // another pin on the same module
   void release();
 
  private:
   friend class ModulePool;
-  ModulePin(ModulePool* pool, ModuleEntry* entry) : pool_(pool), entry_(entry) {}
+  ModulePin(ModulePool* pool, ModuleEntry* entry, bool is_use = true) : pool_(pool), entry_(entry), is_use_(is_use) {}
   ModulePool* pool_ = nullptr;
   ModuleEntry* entry_ = nullptr;
+  bool is_use_ = true;
 };
 
 // A fixed-size block of a sequence's own KV: [layers, 2, kv_heads, block_tokens, head_dim]. Move-only; returns its
@@ -113,7 +115,11 @@ class ModulePool {
     std::int32_t block_tokens = 64;
     bool poison = false;  // overwrite freed memory, so that a use after release shows as NaN
     std::function<void(EvictionReason, std::size_t bytes)> on_evict;  // called outside the lock
-    std::function<std::chrono::steady_clock::time_point()> now;       // null: the steady clock
+    // Lower tiers. Whether one of them would take a module that has to make room (called under the lock), and who
+    // takes it, with the pin that keeps it until leave() (called outside).
+    std::function<bool(const ModuleKey&)> is_kept_below;
+    std::function<void(ModulePin)> on_leave;
+    std::function<std::chrono::steady_clock::time_point()> now;  // null: the steady clock
   };
 
   ModulePool(const Options& options, const KvGeometry& geometry, std::unique_ptr<KvAllocator> allocator);
@@ -124,16 +130,23 @@ class ModulePool {
   // A pin on a published module; counts as a use. Nullopt when it is not there (or still being encoded).
   std::optional<ModulePin> pin(const ModuleKey& key);
   bool contains(const ModuleKey& key) const;  // changes nothing
+  // A pin that is no use of the module: for those who copy it elsewhere.
+  std::optional<ModulePin> hold(const ModuleKey& key);
 
   // Reserves and allocates KV for a module about to be encoded, evicting unpinned modules for it. It cannot be found
   // until published; dropping the pin before that frees it. Errors: kTooLargeForCache when it could never fit,
-  // kQueueFull when it does not fit now because the rest is pinned, kConflict when the key is already there.
+  // kQueueFull when it does not fit now because the rest is pinned or still on its way to a lower tier, kConflict when
+  // the key is already there.
   Result<ModulePin> create(const ModuleKey& key, std::int32_t tokens, std::int32_t extra_tokens,
                            const Retention& retention);
   // The same for KV that only its holder will ever read (cache="false", `cache: bypass`): freed with the last pin.
   Result<ModulePin> create_private(std::int32_t tokens, std::int32_t extra_tokens);
   // Makes a created module findable. Its KV is immutable from here on.
   void publish(const ModulePin& pin);
+
+  // Ends the departure that on_leave began: the module goes, unless somebody has pinned it meanwhile. Returns whether
+  // it went.
+  bool leave(ModulePin pin);
 
   // Blocks for a sequence, evicting unpinned modules for them: all of them or none, and nothing is evicted in vain.
   // Error kQueueFull when all the rest is pinned or in use.
@@ -146,6 +159,7 @@ class ModulePool {
   std::size_t drop_unpinned();  // bytes freed; modules kept by retention stay
   void drop_expired();          // modules whose ttl has passed and which nobody pins
 
+  bool expects_memory() const;  // modules are on their way to a lower tier, and will free theirs
   PoolStats stats() const;
   std::vector<ModuleInfo> list() const;  // most recently used first
   std::optional<ModuleInfo> info(const ModuleKey& key) const;
@@ -154,6 +168,7 @@ class ModulePool {
 
   const KvGeometry& geometry() const;
   std::int32_t block_tokens() const;
+  KvAllocator& memory() const;  // its copies and on_host() may be used on any thread
 
  private:
   friend class ModulePin;

@@ -46,6 +46,15 @@ class LoadedModel final : public CausalLm {
   std::byte* allocate_kv(std::size_t bytes) override { return memory_.allocate(bytes); }
   void deallocate_kv(std::byte* data, std::size_t /*bytes*/) override { memory_.deallocate(data); }
   void poison_kv(std::byte* data, std::size_t bytes) override { memory_.poison(data, bytes); }
+  std::byte* allocate_host(std::size_t bytes) override { return memory_.allocate_pinned(bytes); }
+  void deallocate_host(std::byte* data, std::size_t /*bytes*/) override { memory_.deallocate_pinned(data); }
+  std::size_t free_host_memory_bytes() const override { return memory_.free_host_bytes(); }
+  void copy_kv_to_host(std::byte* host, const std::byte* data, std::size_t bytes) override {
+    memory_.copy_to_host(host, data, bytes);
+  }
+  void copy_kv_from_host(std::byte* data, const std::byte* host, std::size_t bytes) override {
+    memory_.copy_from_host(data, host, bytes);
+  }
   std::size_t free_memory_bytes() const override { return memory_.free_bytes(); }
 
  private:

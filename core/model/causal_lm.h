@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -54,6 +55,18 @@ class CausalLm {
   virtual void deallocate_kv(std::byte* data, std::size_t bytes) = 0;
   virtual void poison_kv(std::byte* data, std::size_t bytes) = 0;  // fills with NaN patterns
   virtual std::size_t free_memory_bytes() const = 0;               // on the model's device, now
+
+  // The computer's own memory, where KV is kept that the device has no room for: 64-byte aligned, on CUDA pinned. The
+  // copies are done when they return, and any thread may ask for them. As they stand here, both memories are one.
+  virtual std::byte* allocate_host(std::size_t bytes) { return allocate_kv(bytes); }
+  virtual void deallocate_host(std::byte* data, std::size_t bytes) { deallocate_kv(data, bytes); }
+  virtual std::size_t free_host_memory_bytes() const { return free_memory_bytes(); }
+  virtual void copy_kv_to_host(std::byte* host, const std::byte* data, std::size_t bytes) {
+    std::memcpy(host, data, bytes);
+  }
+  virtual void copy_kv_from_host(std::byte* data, const std::byte* host, std::size_t bytes) {
+    std::memcpy(data, host, bytes);
+  }
 };
 
 struct LoadOptions {

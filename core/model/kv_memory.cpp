@@ -1,6 +1,8 @@
 #include "core/model/kv_memory.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -84,6 +86,59 @@ void KvMemory::poison(std::byte* data, std::size_t bytes) const {
 
 std::size_t KvMemory::free_bytes() const {
   return device_.is_cpu() ? available_host_bytes() : at::accelerator::getMemoryInfo(device_.index()).first;
+}
+
+std::size_t KvMemory::free_host_bytes() const { return available_host_bytes(); }
+
+void KvMemory::copy_to_host(std::byte* host, const std::byte* data, std::size_t bytes) {
+  copy(host, at::kCPU, data, device_, bytes);
+}
+
+void KvMemory::copy_from_host(std::byte* data, const std::byte* host, std::size_t bytes) {
+  copy(data, device_, host, at::kCPU, bytes);
+}
+
+void KvMemory::copy(std::byte* to, at::Device to_device, const std::byte* from, at::Device from_device,
+                    std::size_t bytes) {
+  if (device_.is_cpu()) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const std::lock_guard lock(copy_mutex_);
+  const c10::impl::VirtualGuardImpl device(device_.type());
+  if (!copy_stream_.has_value()) {
+    copy_stream_ = device.getNewStream(device_);
+  }
+  const c10::StreamGuard guard(*copy_stream_);
+  const auto size = static_cast<std::int64_t>(bytes);
+  at::Tensor target = tensor_over(to, {size}, {1}, at::kByte, to_device);
+  target.copy_(tensor_over(const_cast<std::byte*>(from), {size}, {1}, at::kByte, from_device), /*non_blocking=*/true);
+  device.synchronizeStream(*copy_stream_);
+}
+
+std::byte* KvMemory::allocate_pinned(std::size_t bytes) {
+  if (device_.is_cpu()) {
+    return allocate(bytes);
+  }
+  try {
+    const at::Tensor block = at::empty({static_cast<std::int64_t>(bytes)},
+                                       at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(true));
+    auto* data = static_cast<std::byte*>(block.data_ptr());
+    const std::lock_guard lock(copy_mutex_);
+    pinned_.emplace(data, block);
+    return data;
+  } catch (const c10::Error&) {  // the system pins no more
+    return nullptr;
+  }
+}
+
+void KvMemory::deallocate_pinned(std::byte* data) {
+  if (device_.is_cpu()) {
+    std::free(data);
+    return;
+  }
+  const std::lock_guard lock(copy_mutex_);
+  pinned_.erase(data);
 }
 
 }  // namespace promptcached::model

@@ -124,7 +124,7 @@ class FakeRegistry final : public engine::SchemaRegistry {
 class FakeEngine final : public engine::Engine {
  public:
   explicit FakeEngine(std::int32_t max_positions = 1000)
-      : registry_(text_), pool_(pool_options(), {1, 1, 4, 4}, kv::make_host_allocator()) {
+      : registry_(text_), pool_(pool_options(), {1, 1, 4, kernels::KvFormat::kFp32}, kv::make_host_allocator()) {
     text_.tokenizer = std::make_shared<WordTokenizer>();
     text_.roles.user = {"<|im_start|>user\n", "<|im_end|>\n"};
     text_.roles.system = {"<|im_start|>system\n", "<|im_end|>\n"};
@@ -154,6 +154,7 @@ class FakeEngine final : public engine::Engine {
 
   engine::SchemaRegistry& schemas() override { return registry_; }
   kv::ModulePool& pool() override { return pool_; }
+  kv::TierMover& tiers() override { return tiers_; }
   const pml::ModelText& text() const override { return text_; }
   const model::ModelInfo& model_info() const override { return info_; }
   engine::EngineStatus status() const override { return {}; }
@@ -182,6 +183,8 @@ class FakeEngine final : public engine::Engine {
   model::ModelInfo info_;
   FakeRegistry registry_;
   kv::ModulePool pool_;
+  Metrics metrics_{{}};
+  kv::TierMover tiers_{{}, pool_, metrics_};
   mutable std::mutex mutex_;
   std::shared_ptr<engine::TokenStream> held_;
 };

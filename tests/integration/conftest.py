@@ -33,11 +33,13 @@ def clean_environment():
 class Server:
     """One server process, on a free port of 127.0.0.1."""
 
-    def __init__(self, log_path, *arguments, model=MODEL, kv="192MiB", environment=None):
+    def __init__(self, log_path, *arguments, model=MODEL, kv="192MiB", host="0", environment=None):
         self.log_path = Path(log_path)
         self.arguments = [str(BINARY), "--model", str(model), "--listen", "127.0.0.1:0"]
         if kv:
             self.arguments += ["--kv-device-bytes", kv]
+        if host:
+            self.arguments += ["--kv-host-bytes", host]
         self.arguments += [str(argument) for argument in arguments]
         self.environment = {**clean_environment(), **(environment or {})}
         self.process = None

@@ -13,7 +13,7 @@ ALLOWED = {
     "core/base": set(),
     "core/checkpoint": {"core/base"},
     "core/tokenizer": {"core/base", "core/checkpoint"},
-    "core/kv": {"core/base"},
+    "core/kv": {"core/base", "core/kernels"},
     "core/kernels": set(),
     "core/model": {"core/base", "core/checkpoint", "core/kernels"},
     "core/pml": {"core/base", "core/tokenizer"},
@@ -28,6 +28,8 @@ MODEL_FRONT = {"core/model/causal_lm.h", "core/model/forward_batch.h"}
 LIBRARIES = {
     r"(ATen|c10|torch)/": ["core/model/"],
     r"hwy/": ["core/kernels/"],
+    r"(zstd|lz4)\.h": ["core/kv/kv_codec.cpp"],
+    r"xxhash\.h": ["core/kv/kv_record.cpp"],
     r"httplib\.h": ["server/http_server.cpp"],
     r"pugixml\.hpp": ["core/pml/parser.cpp"],
     r"spdlog/": ["core/base/log.cpp"],

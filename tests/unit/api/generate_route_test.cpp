@@ -41,7 +41,7 @@ std::vector<Event> parse_events(const std::string& text) {
   return events;
 }
 
-StartEvent start_event(std::vector<engine::CachePartInfo> parts = {{"maui", "device", 4}}) {
+StartEvent start_event(std::vector<engine::CachePartInfo> parts = {{"maui", SourceLabel::kDevice, 4}}) {
   return {{.prompt_tokens = 10, .cached_tokens = 4, .new_tokens = 6, .completion_tokens = 0}, std::move(parts)};
 }
 
@@ -340,9 +340,9 @@ TEST_CASE("the time to the first token is counted by what the cache gave", "[api
     api.send("POST", "/generate", api.body());
   };
   run({});
-  run({{"#root", "device", 3}, {"maui", "device", 4}});
-  run({{"#root", "device", 3}, {"maui", "computed", 4}});
-  run({{"maui", "computed", 4}});
+  run({{"#root", SourceLabel::kDevice, 3}, {"maui", SourceLabel::kDevice, 4}});
+  run({{"#root", SourceLabel::kDevice, 3}, {"maui", SourceLabel::kComputed, 4}});
+  run({{"maui", SourceLabel::kComputed, 4}});
   CHECK(api.ttft_count("none") == 1);
   CHECK(api.ttft_count("device") == 1);
   CHECK(api.ttft_count("partial") == 1);

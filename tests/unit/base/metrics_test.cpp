@@ -50,6 +50,11 @@ TEST_CASE("every metric has its documented name and kind from the start", "[base
       {"promptcached_cache_pinned_bytes", "gauge"},
       {"promptcached_cache_entries", "gauge"},
       {"promptcached_cache_evictions_total", "counter"},
+      {"promptcached_cache_transfer_bytes_total", "counter"},
+      {"promptcached_cache_transfer_seconds", "histogram"},
+      {"promptcached_cache_corrupt_total", "counter"},
+      {"promptcached_tier_errors_total", "counter"},
+      {"promptcached_tier_bypasses_total", "counter"},
       {"promptcached_ttft_saved_seconds_total", "counter"},
       {"promptcached_schemas", "gauge"},
       {"promptcached_batch_size", "histogram"},
@@ -71,11 +76,12 @@ TEST_CASE("label values are closed sets, all there before anything happens", "[b
   Metrics metrics(options());
   const Exposition exposed = parse_exposition(metrics.expose());
   CHECK(exposed.values_of("promptcached_time_to_first_token_seconds_count", "cache") ==
-        StringSet{"device", "partial", "miss", "none"});
+        StringSet{"device", "host", "disk", "remote", "partial", "miss", "none"});
   CHECK(exposed.values_of("promptcached_stage_seconds_count", "stage") ==
         StringSet{"parse", "queue", "load", "prefill", "decode", "write"});
-  CHECK(exposed.values_of("promptcached_prompt_tokens_total", "source") == StringSet{"device", "computed"});
-  CHECK(exposed.values_of("promptcached_module_hits_total", "tier") == StringSet{"device"});
+  CHECK(exposed.values_of("promptcached_prompt_tokens_total", "source") ==
+        StringSet{"device", "host", "disk", "remote", "computed"});
+  CHECK(exposed.values_of("promptcached_module_hits_total", "tier") == StringSet{"device", "host", "disk", "remote"});
   CHECK(exposed.values_of("promptcached_cache_evictions_total", "reason") ==
         StringSet{"capacity", "ttl", "requested", "replaced"});
   CHECK(exposed.values_of("promptcached_requests_total", "route") == StringSet{"generate", "schemas", "other"});

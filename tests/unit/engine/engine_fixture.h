@@ -162,6 +162,7 @@ class EngineFixture {
   explicit EngineFixture(EngineOptions options = default_options(), std::vector<std::int32_t> end_tokens = {})
       : metrics({{"test", "fake", "cpu", "fp32", "fp32"}, {"generate"}}) {
     options.poison_kv = true;
+    options.tiers.host_bytes = options.tiers.host_bytes.value_or(0);
     options.check_kv = true;
     auto model = std::make_unique<fakes::FakeLm>(kVocab, std::move(end_tokens));
     lm = model.get();

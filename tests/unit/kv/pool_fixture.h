@@ -75,7 +75,8 @@ inline ModuleKey key_of(int number) {
 }
 
 // 64 bytes a token: two layers, one head of four fp32 numbers.
-inline constexpr KvGeometry kTinyGeometry{.layers = 2, .kv_heads = 1, .head_dim = 4, .element_bytes = 4};
+inline constexpr KvGeometry kTinyGeometry{
+    .layers = 2, .kv_heads = 1, .head_dim = 4, .format = kernels::KvFormat::kFp32};
 inline constexpr std::size_t kTokenBytes = 64;
 
 struct Evicted {

@@ -1,0 +1,73 @@
+// DiskTier: modules in a directory, one file each, for the next start of the server as well.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/kv/tiers/tier.h"
+#include "core/kv/tiers/tier_index.h"
+
+namespace promptcached::kv {
+
+// DIR/modules/<key>.kv is a record as kv_record.h describes. A file is written under another name, synced, and renamed:
+// under its own name it is whole. Which are there is found out by reading all headers at the start; nothing else is
+// kept. A file that is cut short, damaged, of another version or for another model is removed when it is met.
+//
+// One process has the directory: it holds a lock on DIR/lock as long as it lives.
+class DiskTier final : public Tier {
+ public:
+  struct Options {
+    std::filesystem::path directory;
+    std::size_t capacity_bytes = 0;
+    RecordIdentity identity;
+    std::function<void()> on_evict;    // a record went to make room
+    std::function<void()> on_corrupt;  // a record was of no use
+    std::function<void()> on_error;    // the disk failed
+  };
+  // Creates what is missing, locks and scans. Errors, with what to do: the directory cannot be made or written, or
+  // another process has it.
+  static Result<std::unique_ptr<DiskTier>> open(const Options& options);
+  ~DiskTier() override;
+
+  TierName name() const override { return TierName::kDisk; }
+  bool has(const ModuleKey& key) const override;
+  LoadOutcome load(DeviceSink& sink) override;
+  StoreOutcome store(RecordSource& source) override;
+  void remove(const ModuleKey& key) override;
+  void set_retention(const ModuleKey& key, const Retention& retention) override;
+  void touch(const ModuleKey& key) override;
+  std::vector<ModuleKey> expired() const override;
+  std::size_t drop_unpinned() override;
+  TierStats stats() const override;
+  std::vector<ModuleInfo> list() const override;
+
+ private:
+  struct Nothing {};
+
+  explicit DiskTier(const Options& options, int lock);
+  void scan();
+  void scan_file(const std::filesystem::path& file);
+  std::filesystem::path path_of(const ModuleKey& key) const;
+  bool reserve(std::size_t bytes);
+  void give_back(std::size_t bytes);
+  LoadOutcome read(int file, DeviceSink& sink);
+  bool write(int file, RecordSource& source, std::size_t& bytes);
+  void discard(const ModuleKey& key);  // file and entry
+  void report(const std::function<void()>& callback) const;
+
+  const Options options_;
+  const std::filesystem::path modules_;
+  const int lock_;
+  mutable std::mutex mutex_;  // guards what follows; held for no read or write of a file
+  TierIndex<Nothing> index_;
+  std::size_t writing_bytes_ = 0;  // reserved for files that are being written
+  std::uint64_t temporary_ = 0;    // of the next file's name while it is written
+};
+
+}  // namespace promptcached::kv

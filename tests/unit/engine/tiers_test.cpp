@@ -1,0 +1,142 @@
+// The engine with little device memory and the tiers below it: every answer as if there were plenty.
+#include <filesystem>
+#include <random>
+
+#include "tests/catch.h"
+#include "tests/unit/engine/engine_fixture.h"
+
+namespace promptcached::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Directory {
+ public:
+  Directory() {
+    std::string name = (fs::temp_directory_path() / "pc-engine-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Directory() { fs::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+constexpr int kSchemas = 8;
+constexpr int kWords = 30;
+constexpr std::size_t kModuleBytes = kWords * EngineFixture::kTokenBytes;
+
+// Thirty words of its own and a module of thirty more.
+std::string schema(int number) {
+  return "<schema name=\"s" + std::to_string(number) + "\">" + EngineFixture::words(number, kWords) +
+         "<module name=\"m\">" + EngineFixture::words(number + 50, kWords) + "</module></schema>";
+}
+
+std::string prompt(int number) { return "<prompt schema=\"s" + std::to_string(number) + "\"><m/> what is it</prompt>"; }
+
+// Room for a few modules on the device, as many in the host tier, and all on disk.
+EngineOptions tiny(const fs::path& disk) {
+  EngineOptions options = EngineFixture::default_options();
+  options.kv_device_bytes = 8 * kModuleBytes;
+  options.tiers.host_bytes = 4 * kModuleBytes;
+  options.tiers.disk_path = disk;
+  return options;
+}
+
+void settle(EngineFixture& fixture) { REQUIRE(fixture.engine->tiers().flush(std::chrono::seconds(20))); }
+
+TEST_CASE("answers are the same from every tier", "[engine]") {
+  Directory directory;
+  EngineFixture fixture(tiny(directory.path()));
+  for (int i = 0; i < kSchemas; ++i) {
+    fixture.add_schema(schema(i));
+  }
+  std::mt19937 random(3);
+  for (int wave = 0; wave < 20; ++wave) {
+    std::vector<std::pair<GenerateRequest, std::shared_ptr<TokenStream>>> asked;
+    for (int i = 0; i < 8; ++i) {
+      GenerateRequest request = fixture.request(prompt(static_cast<int>(random() % kSchemas)));
+      asked.emplace_back(request, fixture.submit(request));
+    }
+    for (auto& [request, stream] : asked) {
+      const Answer answer = collect(*stream);
+      REQUIRE(answer.done.has_value());
+      REQUIRE(answer.ids() == fixture.expected(request));
+    }
+  }
+  settle(fixture);
+  CHECK(fixture.metrics.module_hits(TierLabel::kDevice).value() > 0);
+  CHECK(fixture.metrics.module_hits(TierLabel::kHost).value() > 0);
+  CHECK(fixture.metrics.module_hits(TierLabel::kDisk).value() > 0);
+  CHECK(fixture.metrics.module_encodes().value() == 2 * kSchemas);  // each once, at its registration
+  CHECK(fixture.engine->pool().check_integrity());
+}
+
+TEST_CASE("the tier that a module came from is told", "[engine]") {
+  Directory directory;
+  EngineOptions options = tiny(directory.path());
+  options.tiers.host_bytes = 0;
+  EngineFixture fixture(options);
+  fixture.add_schema(schema(1));
+  settle(fixture);
+  fixture.engine->pool().drop_unpinned();
+  CHECK(fixture.engine->schemas().status("s1")->modules[0].tier == "disk");
+  const Answer answer = fixture.run(fixture.request(prompt(1)));
+  REQUIRE(answer.start.has_value());
+  REQUIRE(answer.start->cache.size() == 2);
+  CHECK(answer.start->cache[0].source == SourceLabel::kDisk);
+  CHECK(answer.start->cache[1].source == SourceLabel::kDisk);
+  CHECK(answer.done->usage.cached_tokens == 2 * kWords);
+  CHECK(fixture.run(fixture.request(prompt(1))).start->cache[0].source == SourceLabel::kDevice);
+}
+
+TEST_CASE("a second start on the same directory encodes nothing", "[engine]") {
+  Directory directory;
+  {
+    EngineFixture first(tiny(directory.path()));
+    first.add_schema(schema(1));
+    settle(first);
+  }
+  EngineFixture second(tiny(directory.path()));
+  second.add_schema(schema(1));
+  CHECK(second.metrics.module_encodes().value() == 0);
+  GenerateRequest request = second.request(prompt(1));
+  CHECK(second.run(request).ids() == second.expected(request));
+  // Deleted, it is gone from there too.
+  REQUIRE(second.engine->schemas().remove("s1").ok());
+  settle(second);
+  CHECK(second.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 0);
+}
+
+TEST_CASE("what is to be kept is told to the tiers", "[engine]") {
+  Directory directory;
+  EngineFixture fixture(tiny(directory.path()));
+  fixture.add_schema(schema(1));
+  settle(fixture);
+  RetentionPatch pin;
+  pin.pin = true;
+  REQUIRE(fixture.engine->schemas().patch("s1", pin, {}).ok());
+  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().pinned_bytes > 0);
+}
+
+TEST_CASE("two schemas share one entry of every tier", "[engine]") {
+  Directory directory;
+  EngineFixture fixture(tiny(directory.path()));
+  fixture.add_schema(schema(1));
+  std::string twin = schema(1);
+  twin.replace(twin.find("s1"), 2, "t1");
+  fixture.add_schema(twin);
+  settle(fixture);
+  CHECK(fixture.metrics.module_encodes().value() == 2);
+  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 2);
+  CHECK(fixture.engine->schemas().status("t1")->modules[0].shared);
+  REQUIRE(fixture.engine->schemas().remove("s1").ok());
+  settle(fixture);
+  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 2);
+}
+
+}  // namespace
+}  // namespace promptcached::engine

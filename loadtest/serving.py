@@ -115,6 +115,11 @@ class Server(Process):
         super().__init__(lambda port: [*command, "--listen", f"127.0.0.1:{port}"], "/readyz", environment, name, ready_timeout_s)
 
 
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <optional>
 
+#include "core/kv/eviction_policy.h"
 #include "core/kv/module_pool.h"
 
 namespace promptcached::kv {
@@ -18,19 +18,22 @@ enum class ModuleState {
   kDetached,   // private, or removed: only its pins keep it
 };
 
-struct ModuleEntry {
+// `priority` follows `retention`.
+struct ModuleEntry final : EvictionItem {
   ModuleKey key;  // all zero and unused in a private entry
   ModuleKv kv;    // never changes while the entry lives, so pins read it without the lock
-  std::size_t bytes = 0;
   ModuleState state = ModuleState::kEncoding;
   Retention retention;
   std::int64_t pins = 0;
   bool leaving = false;  // evicted, and held by whoever saves it in a lower tier
   std::int64_t hits = 0;
-  std::uint64_t use = 0;  // grows with each use in the pool: the order of uses, also within one tick of the clock
   std::chrono::steady_clock::time_point last_use;
   std::list<ModuleEntry>::iterator self;
 
+  void retain(const Retention& wanted) {
+    retention = wanted;
+    priority = wanted.priority;
+  }
   bool evictable() const { return state == ModuleState::kPublished && pins == 0 && !retention.pin; }
   bool expired(std::chrono::steady_clock::time_point now) const {
     return evictable() && retention.ttl.has_value() && now - last_use >= *retention.ttl;

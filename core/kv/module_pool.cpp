@@ -33,7 +33,8 @@ struct ModulePool::Impl {
         budget({.capacity_bytes = pool_options.capacity_bytes,
                 .bytes_per_block = kv_geometry.bytes(pool_options.block_tokens),
                 .poison = pool_options.poison},
-               std::move(allocator)) {}
+               std::move(allocator)),
+        policy(pool_options.eviction) {}
 
   const Options options;
   const KvGeometry geometry;
@@ -47,7 +48,6 @@ struct ModulePool::Impl {
   std::unordered_map<ModuleKey, ModuleEntry*, ModuleKeyHash> by_key;  // being encoded, or published
   EvictionPolicy policy;                                              // the evictable ones among the published
   std::int64_t published = 0;
-  std::uint64_t uses = 0;
   std::size_t leaving_bytes = 0;  // will be free when lower tiers have them, unless they are pinned before
 
   TimePoint now() const { return options.now ? options.now() : std::chrono::steady_clock::now(); }
@@ -78,8 +78,11 @@ struct ModulePool::Impl {
   }
 
   void touch(ModuleEntry& entry, TimePoint at) {
-    assert(!policy.contains(entry));
-    entry.use = ++uses;
+    policy.touch(entry);
+    entry.last_use = at;
+  }
+  void count_use(ModuleEntry& entry, TimePoint at) {
+    policy.count_use(entry);
     entry.last_use = at;
   }
 
@@ -145,7 +148,7 @@ struct ModulePool::Impl {
     }
     evict_expired(at, evictions);
     while (budget.free_bytes() + leaving_bytes < bytes) {
-      ModuleEntry& next = policy.next();
+      auto& next = static_cast<ModuleEntry&>(policy.next());
       if (options.is_kept_below && options.is_kept_below(next.key)) {
         let_leave(next, evictions);
       } else {
@@ -161,7 +164,7 @@ struct ModulePool::Impl {
     entry.kv = {data, tokens, extra_tokens};
     entry.bytes = geometry.bytes(entry.kv.total_tokens());
     entry.pins = 1;
-    touch(entry, at);
+    entry.last_use = at;
     return entry;
   }
 
@@ -227,7 +230,7 @@ struct ModulePool::Impl {
       entry.state = ModuleState::kDetached;
     } else {
       entry.key = *key;
-      entry.retention = retention;
+      entry.retain(retention);
       by_key.emplace(*key, &entry);
     }
     return &entry;
@@ -268,7 +271,7 @@ struct ModulePool::Impl {
     const bool findable = find(entry.key) == &entry;
     const bool owned = entry.pins > 0 || entry.state == ModuleState::kPublished;
     const bool evictable = policy.contains(entry);
-    return owned && entry.pins >= 0 && evictable == entry.evictable() &&
+    return owned && entry.pins >= 0 && evictable == entry.evictable() && entry.priority == entry.retention.priority &&
            findable == (entry.state != ModuleState::kDetached) &&
            (!entry.leaving || (entry.pins > 0 && entry.state == ModuleState::kPublished)) &&
            entry.bytes == geometry.bytes(entry.kv.total_tokens()) && (entry.kv.data != nullptr) == (entry.bytes > 0);
@@ -345,7 +348,7 @@ std::optional<ModulePin> ModulePool::pin(const ModuleKey& key) {
     } else if (entry != nullptr && entry->state == ModuleState::kPublished) {
       impl_->add_pin(*entry);
       impl_->stay(*entry);
-      impl_->touch(*entry, at);
+      impl_->count_use(*entry, at);
       ++entry->hits;
     } else {
       entry = nullptr;
@@ -417,7 +420,7 @@ Result<ModulePin> ModulePool::create_entry(const ModuleKey* key, std::int32_t to
   return ModulePin(this, *created);
 }
 
-void ModulePool::publish(const ModulePin& pin) {
+void ModulePool::publish(const ModulePin& pin, double recompute_seconds) {
   assert(pin.pool_ == this);
   const TimePoint at = impl_->now();
   // The lock also orders the encoder's writes before the reads of whoever finds the module.
@@ -426,7 +429,8 @@ void ModulePool::publish(const ModulePin& pin) {
   if (entry.state == ModuleState::kEncoding) {  // not removed meanwhile
     entry.state = ModuleState::kPublished;
     ++impl_->published;
-    impl_->touch(entry, at);
+    entry.recompute_seconds = recompute_seconds;
+    impl_->count_use(entry, at);
   }
 }
 
@@ -465,7 +469,7 @@ void ModulePool::set_retention(const ModuleKey& key, const Retention& retention)
     return;
   }
   impl_->policy.remove(*entry);  // it is sorted by what changes
-  entry->retention = retention;
+  entry->retain(retention);
   if (entry->evictable()) {
     impl_->policy.add(*entry);
   }
@@ -497,7 +501,7 @@ std::size_t ModulePool::drop_unpinned() {
     const std::lock_guard lock(impl_->mutex);
     bytes = impl_->policy.bytes();
     while (!impl_->policy.empty()) {
-      impl_->evict(impl_->policy.next(), EvictionReason::kRequested, evictions);
+      impl_->evict(static_cast<ModuleEntry&>(impl_->policy.next()), EvictionReason::kRequested, evictions);
     }
     impl_->budget.release_spare();
   }
@@ -541,7 +545,7 @@ std::vector<ModuleInfo> ModulePool::list() const {
       usable.push_back(&entry);
     }
   }
-  std::sort(usable.begin(), usable.end(), [](const auto* a, const auto* b) { return a->use > b->use; });
+  std::sort(usable.begin(), usable.end(), [](const auto* a, const auto* b) { return a->order > b->order; });
   std::vector<ModuleInfo> infos;
   infos.reserve(usable.size());
   for (const ModuleEntry* entry : usable) {

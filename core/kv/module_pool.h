@@ -1,8 +1,8 @@
 // ModulePool: the one memory budget that holds modules' KV and sequences' own blocks.
 //
 // A module's KV is created by its encoder, published once whole, and then read in place by any number of sequences. A
-// pin keeps it where it is; only unpinned modules are evicted, lowest priority first, then least recently used. Memory
-// is reserved against the budget before it is allocated.
+// pin keeps it where it is; only unpinned modules are evicted, lowest priority first, then as EvictionPolicy says.
+// Memory is reserved against the budget before it is allocated.
 //
 // Thread-safe. The engine thread creates, pins and evicts; HTTP threads read statistics and change retention.
 #pragma once
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/kv/eviction_policy.h"
 #include "core/kv/kv_memory.h"
 #include "core/kv/module_key.h"
 
@@ -113,6 +114,7 @@ class ModulePool {
   struct Options {
     std::size_t capacity_bytes = 0;
     std::int32_t block_tokens = 64;
+    EvictionKind eviction = EvictionKind::kCost;
     bool poison = false;  // overwrite freed memory, so that a use after release shows as NaN
     std::function<void(EvictionReason, std::size_t bytes)> on_evict;  // called outside the lock
     // Lower tiers. Whether one of them would take a module that has to make room (called under the lock), and who
@@ -141,8 +143,9 @@ class ModulePool {
                            const Retention& retention);
   // The same for KV that only its holder will ever read (cache="false", `cache: bypass`): freed with the last pin.
   Result<ModulePin> create_private(std::int32_t tokens, std::int32_t extra_tokens);
-  // Makes a created module findable. Its KV is immutable from here on.
-  void publish(const ModulePin& pin);
+  // Makes a created module findable. Its KV is immutable from here on. `recompute_seconds`: what its loss would cost,
+  // as far as known (0: it is not).
+  void publish(const ModulePin& pin, double recompute_seconds = 0);
 
   // Ends the departure that on_leave began: the module goes, unless somebody has pinned it meanwhile. Returns whether
   // it went.

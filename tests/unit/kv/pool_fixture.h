@@ -87,23 +87,24 @@ struct Evicted {
 
 // A pool of `capacity_tokens` with blocks of four tokens.
 struct PoolFixture {
-  explicit PoolFixture(std::int64_t capacity_tokens, bool poison = false) {
+  explicit PoolFixture(std::int64_t capacity_tokens, bool poison = false, EvictionKind eviction = EvictionKind::kCost) {
     ModulePool::Options options;
     options.capacity_bytes = kTinyGeometry.bytes(capacity_tokens);
     options.block_tokens = 4;
     options.poison = poison;
+    options.eviction = eviction;
     options.on_evict = [this](EvictionReason reason, std::size_t bytes) { evicted.push_back({reason, bytes}); };
     options.now = [this] { return now; };
     pool = std::make_unique<ModulePool>(options, kTinyGeometry, std::make_unique<CountingAllocator>(log));
   }
 
   // Creates and publishes a module of `tokens` tokens. The pin may be dropped at once.
-  ModulePin add(int number, std::int32_t tokens, const Retention& retention = {}) {
+  ModulePin add(int number, std::int32_t tokens, const Retention& retention = {}, double recompute_seconds = 0) {
     Result<ModulePin> pin = pool->create(key_of(number), tokens, 0, retention);
     if (!pin) {
       return {};
     }
-    pool->publish(*pin);
+    pool->publish(*pin, recompute_seconds);
     return std::move(pin).value();
   }
   void advance(double seconds) {

@@ -1,10 +1,15 @@
-// PoolModel: what ModulePool promises, in the plainest form: vectors and searches. The property test compares the two.
+// PoolModel: what ModulePool promises, in the plainest form: lists and searches. The property test compares the two.
+//
+// What a module is worth is EvictionPolicy's arithmetic here too (it has tests of its own); what counts as a use, who
+// is evictable and who goes first is not.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <list>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,13 +28,15 @@ class PoolModel {
     bool findable = false;  // by create(), at least
     int pins = 0;
     Retention retention;
-    std::int64_t used = 0;  // order of uses
-    double used_at = 0;     // seconds
+    EvictionItem item;
+    double used_at = 0;  // seconds
   };
 
-  PoolModel(std::int64_t capacity, std::int64_t block_tokens) : capacity_(capacity), block_tokens_(block_tokens) {}
+  PoolModel(std::int64_t capacity, std::int64_t block_tokens, EvictionKind eviction)
+      : capacity_(capacity), block_tokens_(block_tokens), policy_(eviction) {}
 
   double now = 0;
+  int wrong_order = 0;  // the policy's next was not the one that a search finds
   std::vector<Evicted> evicted;
 
   // The entry's id, or the error.
@@ -53,7 +60,7 @@ class PoolModel {
                         .findable = key != 0,
                         .pins = 1,
                         .retention = key == 0 ? Retention{} : retention,
-                        .used = ++uses_,
+                        .item = {.bytes = kTinyGeometry.bytes(tokens), .priority = retention.priority},
                         .used_at = now});
     return ids_;
   }
@@ -80,27 +87,36 @@ class PoolModel {
     use(*module);
     return module->id;
   }
-  void duplicate(int id) { ++by_id(id).pins; }
+  void duplicate(int id) {
+    ++by_id(id).pins;
+    offer_evictable();
+  }
   void release(int id) {
     Module& module = by_id(id);
     if (--module.pins == 0) {
       if (module.published && module.findable) {
-        use(module);
+        policy_.touch(module.item);
+        module.used_at = now;
+        offer_evictable();
       } else {
         erase(id);
       }
     }
   }
-  void publish(int id) {
+  void publish(int id, double recompute_seconds) {
     Module& module = by_id(id);
     if (module.findable && !module.published) {
       module.published = true;
+      module.item.recompute_seconds = recompute_seconds;
       use(module);
     }
   }
   void set_retention(int key, const Retention& retention) {
     if (Module* module = find(key)) {
+      policy_.remove(module->item);
       module->retention = retention;
+      module->item.priority = retention.priority;
+      offer_evictable();
     }
   }
   void remove(int key) {
@@ -109,6 +125,7 @@ class PoolModel {
         evicted.push_back({EvictionReason::kRequested, kTinyGeometry.bytes(module->tokens)});
       }
       module->findable = false;
+      policy_.remove(module->item);
       if (module->pins == 0) {
         erase(module->id);
       }
@@ -123,11 +140,10 @@ class PoolModel {
     return tokens;
   }
   void drop_expired() {
-    for (std::size_t i = 0; i < modules_.size();) {
-      if (expired(modules_[i])) {
-        evict(modules_[i], EvictionReason::kTtl);
-      } else {
-        ++i;
+    for (auto it = modules_.begin(); it != modules_.end();) {
+      Module& module = *it++;
+      if (expired(module)) {
+        evict(module, EvictionReason::kTtl);
       }
     }
   }
@@ -137,7 +153,8 @@ class PoolModel {
     std::vector<Module> usable;
     std::copy_if(modules_.begin(), modules_.end(), std::back_inserter(usable),
                  [this](const Module& m) { return m.published && m.findable && !expired(m); });
-    std::sort(usable.begin(), usable.end(), [](const Module& a, const Module& b) { return a.used > b.used; });
+    std::sort(usable.begin(), usable.end(),
+              [](const Module& a, const Module& b) { return a.item.order > b.item.order; });
     std::vector<int> keys;
     keys.reserve(usable.size());
     for (const Module& module : usable) {
@@ -183,21 +200,29 @@ class PoolModel {
     return *std::find_if(modules_.begin(), modules_.end(), [id](const Module& m) { return m.id == id; });
   }
   void use(Module& module) {
-    module.used = ++uses_;
+    offer_evictable();
+    policy_.count_use(module.item);
     module.used_at = now;
   }
+  void offer_evictable() {
+    for (Module& module : modules_) {
+      evictable(module) ? policy_.add(module.item) : policy_.remove(module.item);
+    }
+  }
   void erase(int id) {
-    modules_.erase(std::find_if(modules_.begin(), modules_.end(), [id](const Module& m) { return m.id == id; }));
+    const auto found = std::find_if(modules_.begin(), modules_.end(), [id](const Module& m) { return m.id == id; });
+    policy_.remove(found->item);
+    modules_.erase(found);
   }
   void evict(const Module& module, EvictionReason reason) {
     evicted.push_back({reason, kTinyGeometry.bytes(module.tokens)});
     erase(module.id);
   }
   Module* victim() {
+    const auto order = [](const Module& m) { return std::tuple(m.retention.priority, m.item.value, m.item.order); };
     Module* first = nullptr;
     for (Module& module : modules_) {
-      if (evictable(module) && (first == nullptr || std::pair(module.retention.priority, module.used) <
-                                                        std::pair(first->retention.priority, first->used))) {
+      if (evictable(module) && (first == nullptr || order(module) < order(*first))) {
         first = &module;
       }
     }
@@ -216,7 +241,9 @@ class PoolModel {
     }
     drop_expired();
     while (free_tokens() < tokens) {
-      evict(*victim(), EvictionReason::kCapacity);
+      Module& module = *victim();
+      wrong_order += &policy_.next() == &module.item ? 0 : 1;
+      evict(module, EvictionReason::kCapacity);
     }
     return true;
   }
@@ -224,9 +251,9 @@ class PoolModel {
   std::int64_t capacity_;
   std::int64_t block_tokens_;
   std::int64_t blocks_ = 0;
-  std::int64_t uses_ = 0;
   int ids_ = 0;
-  std::vector<Module> modules_;
+  EvictionPolicy policy_;
+  std::list<Module> modules_;
 };
 
 }  // namespace promptcached::kv

@@ -156,6 +156,10 @@ Complaint set_kv_compression(Config& config, const std::string& value) {
   return set_by_name(config.engine.tiers.codec.compression, {kNone, kZstd, kLz4}, value);
 }
 
+Complaint set_eviction(Config& config, const std::string& value) {
+  return set_by_name(config.engine.kv_eviction, {kv::EvictionKind::kCost, kv::EvictionKind::kLru}, value);
+}
+
 Complaint set_log_level(Config& config, const std::string& value) {
   const auto level = log::parse_level(value);
   if (!level) {
@@ -217,6 +221,11 @@ void add_cache_options(std::vector<Option>& table, const Config& defaults) {
                    "Memory for keys and values on the device, of modules and of running sequences together",
                    "half of what is free",
                    bytes([](Config& c) -> auto& { return c.engine.kv_device_bytes; }, 1U << 20)});
+  table.push_back(
+      {"kv-eviction", group, "POLICY",
+       "Which module goes when memory is short: cost (least seconds of recomputing saved by recent use, for "
+       "its bytes) or lru (least recently used)",
+       "cost", set_eviction});
   table.push_back({"kv-host-bytes", group, "BYTES",
                    "Memory of the computer for modules that were evicted from the device; 0: none",
                    "a quarter of what is free", set_host_bytes});

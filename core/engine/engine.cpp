@@ -280,6 +280,7 @@ kv::ModulePool::Options EngineImpl::pool_options() {
   pool.capacity_bytes = options_.kv_device_bytes > 0 ? options_.kv_device_bytes : model_->free_memory_bytes() / 2;
   pool.block_tokens = options_.block_tokens;
   pool.poison = options_.poison_kv;
+  pool.eviction = options_.kv_eviction;
   pool.on_evict = [this](kv::EvictionReason reason, std::size_t) {
     metrics_.cache_evictions(TierLabel::kDevice, label_of(reason)).add();
   };
@@ -290,7 +291,7 @@ kv::ModulePool::Options EngineImpl::pool_options() {
 
 kv::TierMover::Options EngineImpl::mover_options() {
   kv::TierMover::Options mover;
-  mover.tiers = make_tiers(options_.tiers, *model_, metrics_,
+  mover.tiers = make_tiers(options_.tiers, options_.kv_eviction, *model_, metrics_,
                            [this](kv::RecordSource& record) { tiers_.take_from_host(record); });
   mover.identity = record_identity(model_->info());
   mover.codec = options_.tiers.codec;

@@ -32,6 +32,7 @@ struct EngineOptions {
   std::int32_t max_queue = 256;         // requests waiting beyond those
   bool poison_kv = false;               // overwrite freed KV (debugging)
   bool check_kv = false;                // prove the pool's integrity whenever the engine falls idle (debugging)
+  kv::EvictionKind kv_eviction = kv::EvictionKind::kCost;
   pml::Limits pml_limits;
 };
 

@@ -65,13 +65,15 @@ std::unique_ptr<kv::KvAllocator> host_allocator(model::CausalLm& model) {
   return on_cpu(model) ? kv::make_host_allocator() : std::make_unique<PinnedAllocator>(model);
 }
 
-std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, model::CausalLm& model, Metrics& metrics,
+std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, kv::EvictionKind eviction,
+                                                  model::CausalLm& model, Metrics& metrics,
                                                   std::function<void(kv::RecordSource&)> on_host_evict) {
   std::vector<std::unique_ptr<kv::Tier>> tiers;
   const std::size_t host_bytes = options.host_bytes.value_or(model.free_host_memory_bytes() / kHostShare);
   if (host_bytes > 0) {
     kv::HostTier::Options host;
     host.capacity_bytes = host_bytes;
+    host.eviction = eviction;
     host.on_evict = std::move(on_host_evict);
     tiers.push_back(std::make_unique<kv::HostTier>(host, host_allocator(model)));
   }
@@ -79,6 +81,7 @@ std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, mo
     kv::DiskTier::Options disk;
     disk.directory = options.disk_path;
     disk.capacity_bytes = options.disk_bytes;
+    disk.eviction = eviction;
     disk.identity = record_identity(model.info());
     disk.on_evict = [&metrics] { metrics.cache_evictions(TierLabel::kDisk, EvictionLabel::kCapacity).add(); };
     disk.on_corrupt = [&metrics] { metrics.cache_corrupt(TierLabel::kDisk).add(); };

@@ -36,7 +36,8 @@ std::unique_ptr<kv::KvAllocator> host_allocator(model::CausalLm& model);
 
 // From the nearest to the farthest. Throws std::runtime_error with one line that says what to do when a directory
 // cannot be used. `on_host_evict`: HostTier::Options.
-std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, model::CausalLm& model, Metrics& metrics,
+std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, kv::EvictionKind eviction,
+                                                  model::CausalLm& model, Metrics& metrics,
                                                   std::function<void(kv::RecordSource&)> on_host_evict);
 
 }  // namespace promptcached::engine

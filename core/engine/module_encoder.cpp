@@ -84,6 +84,7 @@ struct ModuleEncoder::Job {
   std::vector<Row> rows;
   std::size_t done_rows = 0;
   std::size_t step_rows = 0;  // of the batch being run
+  double seconds = 0;         // its share of the steps it was in: what its rows cost to compute
   Clock::time_point began;
 
   bool finished() const { return active && done_rows == rows.size(); }
@@ -301,7 +302,7 @@ ModuleEncoder::Activation ModuleEncoder::seek_entry(Job& job, pml::EntryIndex en
 // What was loaded stays, also when nobody waits for it any more.
 void ModuleEncoder::loaded(const std::weak_ptr<Job>& weak, pml::EntryIndex entry, kv::TierMover::Loaded loaded) {
   if (loaded.tier.has_value()) {
-    pool_.publish(loaded.pin);
+    pool_.publish(loaded.pin, loaded.recompute_seconds);
   }
   const std::shared_ptr<Job> job = weak.lock();
   if (job == nullptr) {
@@ -513,9 +514,10 @@ std::vector<PlacedRange> ModuleEncoder::visible_ranges(const Job& job) {
   return ranges;
 }
 
-void ModuleEncoder::step_done() {
+void ModuleEncoder::step_done(double seconds_per_row) {
   for (const std::shared_ptr<Job>& job : in_step_) {
     job->done_rows += job->step_rows;
+    job->seconds += seconds_per_row * static_cast<double>(job->step_rows);
   }
   in_step_.clear();
 }
@@ -548,7 +550,10 @@ void ModuleEncoder::finish(Job& job) {
       continue;
     }
     if (part.pin) {
-      pool_.publish(part.pin);  // nothing for private KV
+      const pml::Module& module = job.module_of(part.entry);
+      const std::int32_t rows = module.token_count() + placeholder_count(module);
+      // Does nothing for private KV.
+      pool_.publish(part.pin, job.seconds * rows / static_cast<double>(job.rows.size()));
       if (pool_.contains(part.pin.key())) {
         tiers_.write_through(part.pin.key());
       }

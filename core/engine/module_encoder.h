@@ -66,7 +66,7 @@ class ModuleEncoder {
   // Adds up to `rows` rows of jobs to the batch being built; background jobs get at most `background_rows` of them.
   void fill(BatchBuilder& builder, std::int32_t rows, std::int32_t background_rows);
   // The batch ran.
-  void step_done();
+  void step_done(double seconds_per_row);
   // The batch failed: its job fails with `error`; of several jobs each is run alone from now on, to find the one at
   // fault.
   void step_failed(const Error& error);

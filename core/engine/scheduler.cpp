@@ -279,7 +279,7 @@ void Scheduler::complete(const model::Logits& logits) {
       take_token(*part.sequence, {logits.row(part.logits_row), static_cast<std::size_t>(logits.vocab_size)});
     }
   }
-  encoder_.step_done();
+  encoder_.step_done(took / step_.batch.rows());
   encoder_.settle();
   step_.parts.clear();  // nothing may keep a finished sequence
   std::erase_if(running_,

@@ -21,6 +21,8 @@ bool EvictionPolicy::GoesBefore::operator()(const EvictionItem* a, const Evictio
   return std::tie(a->priority, a->value, a->order) < std::tie(b->priority, b->value, b->order);
 }
 
+std::string_view to_string(EvictionKind kind) { return kind == EvictionKind::kCost ? "cost" : "lru"; }
+
 void EvictionPolicy::count_use(EvictionItem& item) {
   now_ += 1 / (kHalfLifeTurns * static_cast<double>(std::max(size(), kFewItems)));
   if (item.recompute_seconds > 0) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string_view>
 
 namespace promptcached::kv {
 
@@ -11,6 +12,7 @@ enum class EvictionKind {
   kCost,  // by what keeping it is worth: recent uses x seconds to recompute / bytes, aged
   kLru,   // the least recently used
 };
+std::string_view to_string(EvictionKind kind);
 
 // What a policy knows of a module; each tier's entry has one as its base. Its holder fills in the first three, and
 // takes the item out of the policy while it changes them.

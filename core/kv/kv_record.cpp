@@ -202,6 +202,7 @@ std::optional<RecordFault> DeviceSink::begin(const RecordHeader& header) {
     return codec_->copies() ? plane.bytes == codec_->plane_bytes() : plane.bytes <= longest;
   });
   planes_ = header.planes;
+  recompute_seconds_ = header.recompute_seconds;
   return fits ? std::nullopt : std::optional(RecordFault::kDamaged);
 }
 

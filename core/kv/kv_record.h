@@ -120,6 +120,7 @@ class DeviceSink final {
   // Checks and decodes a plane.
   std::optional<RecordFault> put(std::int32_t index, std::span<const std::byte> encoded);
 
+  double recompute_seconds() const { return recompute_seconds_; }  // after begin()
   const RecordIdentity& identity() const { return identity_; }
   const ModuleKey& key() const { return key_; }
   std::size_t bytes() const { return identity_.geometry.bytes(std::int64_t{tokens_} + extra_tokens_); }
@@ -133,6 +134,7 @@ class DeviceSink final {
   KvAllocator& memory_;
   std::optional<PlaneCodec> codec_;
   std::vector<RecordHeader::Plane> planes_;
+  double recompute_seconds_ = 0;
   std::vector<std::byte> staged_;
 };
 

@@ -264,6 +264,7 @@ struct ModulePool::Impl {
             .pins = entry.pins,
             .hits = entry.hits,
             .idle_seconds = std::max(idle, 0.0),
+            .recompute_seconds = entry.recompute_seconds,
             .retention = entry.retention};
   }
 

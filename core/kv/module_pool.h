@@ -103,7 +103,8 @@ struct ModuleInfo {
   std::int32_t tokens = 0;
   std::int64_t pins = 0;
   std::int64_t hits = 0;
-  double idle_seconds = 0;  // since its last use
+  double idle_seconds = 0;       // since its last use
+  double recompute_seconds = 0;  // 0: unknown
   Retention retention;
 };
 

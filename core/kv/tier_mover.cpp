@@ -243,7 +243,7 @@ void TierMover::run(Task& task) {
 void TierMover::run_load(Task& task) {
   Loaded loaded;
   for (const auto& tier : options_.tiers) {
-    if (tier->may_have(task.key) && load_from(*tier, task.pin) == LoadOutcome::kLoaded) {
+    if (tier->may_have(task.key) && load_from(*tier, task.pin, loaded.recompute_seconds) == LoadOutcome::kLoaded) {
       loaded.tier = tier->name();
       break;
     }
@@ -253,7 +253,7 @@ void TierMover::run_load(Task& task) {
   ended_.emplace_back(std::move(task.done), std::move(loaded));
 }
 
-LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin) {
+LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, double& recompute_seconds) {
   const ModuleKv& kv = pin.kv();
   DeviceSink sink(kv.data, options_.identity, pin.key(), kv.tokens, kv.extra_tokens, pool_.memory());
   const auto began = std::chrono::steady_clock::now();
@@ -261,6 +261,7 @@ LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin) {
   const double took = seconds_since(began);
   const TierLabel label = label_of(tier.name());
   if (outcome == LoadOutcome::kLoaded) {
+    recompute_seconds = sink.recompute_seconds();
     cost_of(tier).observe(sink.bytes(), took);
     metrics_.cache_transfer_bytes(label, TierLabel::kDevice).add(static_cast<double>(sink.bytes()));
     metrics_.cache_transfer_seconds(label, TierLabel::kDevice).observe(took);
@@ -367,6 +368,7 @@ RecordHeader TierMover::header_for(const ModulePin& pin) const {
   header.last_use = std::chrono::system_clock::now();
   if (const std::optional<ModuleInfo> info = pool_.info(pin.key())) {
     header.retention = info->retention;
+    header.recompute_seconds = info->recompute_seconds;
     header.last_use -=
         std::chrono::duration_cast<RecordHeader::Time::duration>(std::chrono::duration<double>(info->idle_seconds));
   }

@@ -106,7 +106,7 @@ class TierMover final {
   void run_write_through(const ModuleKey& key);
   void run_remove(const ModuleKey& key);
   void run_purge();
-  LoadOutcome load_from(Tier& tier, const ModulePin& pin);
+  LoadOutcome load_from(Tier& tier, const ModulePin& pin, double& recompute_seconds);
   bool store_in(Tier& tier, RecordSource& source, TierLabel from);
   std::unique_ptr<RecordSource> source_of(const ModuleKey& key, TierLabel& from);
   RecordHeader header_for(const ModulePin& pin) const;

@@ -152,7 +152,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const Options& options) {
 }
 
 DiskTier::DiskTier(const Options& options, int lock)
-    : options_(options), modules_(options.directory / "modules"), lock_(lock) {}
+    : options_(options), modules_(options.directory / "modules"), lock_(lock), index_(options.eviction) {}
 
 DiskTier::~DiskTier() { close(lock_); }
 

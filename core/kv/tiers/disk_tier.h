@@ -25,6 +25,7 @@ class DiskTier final : public Tier {
   struct Options {
     std::filesystem::path directory;
     std::size_t capacity_bytes = 0;
+    EvictionKind eviction = EvictionKind::kCost;
     RecordIdentity identity;
     std::function<void()> on_evict;    // a record went to make room
     std::function<void()> on_corrupt;  // a record was of no use

@@ -49,7 +49,7 @@ class HostTier::Source final : public RecordSource {
 };
 
 HostTier::HostTier(const Options& options, std::unique_ptr<KvAllocator> memory)
-    : options_(options), memory_(std::move(memory)) {}
+    : options_(options), memory_(std::move(memory)), index_(options.eviction) {}
 
 bool HostTier::has(const ModuleKey& key) const {
   const std::lock_guard lock(mutex_);

@@ -18,6 +18,7 @@ class HostTier final : public Tier {
  public:
   struct Options {
     std::size_t capacity_bytes = 0;
+    EvictionKind eviction = EvictionKind::kCost;
     // Asked for each entry that has to make room, before it goes: where its last copy could be saved. No lock is held.
     std::function<void(RecordSource&)> on_evict;
   };

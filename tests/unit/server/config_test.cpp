@@ -78,6 +78,8 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "--kv-device-bytes",
                               "512MiB",
                               "--dry-run",
+                              "--kv-eviction",
+                              "lru",
                               "--schemas",
                               "dir",
                               "--warm",
@@ -122,6 +124,7 @@ TEST_CASE("every option reaches its component", "[server]") {
   CHECK(config.model.max_model_len == 4096);
   CHECK(config.dry_run);
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
+  CHECK(config.engine.kv_eviction == kv::EvictionKind::kLru);
   CHECK(config.schemas == "dir");
   CHECK(config.warm);
   CHECK(config.engine.max_batch_tokens == 128);
@@ -237,6 +240,7 @@ TEST_CASE("bad values are refused, naming where they stand", "[server]") {
       {"log-level", {"loud"}},
       {"log-format", {"xml"}},
       {"warm", {"maybe"}},
+      {"kv-eviction", {"fifo", ""}},
   };
   for (const auto& [name, values] : cases) {
     for (const std::string& value : values) {

@@ -45,6 +45,7 @@ class TierMover final {
   struct Loaded {
     ModulePin pin;                 // the destination, filled when `tier` is there
     std::optional<TierName> tier;  // where it came from
+    double recompute_seconds = 0;  // as its record says
   };
   using Done = std::function<void(Loaded)>;
 

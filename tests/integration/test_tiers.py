@@ -1,5 +1,6 @@
 """Modules below the device: what comes back from there is what was there, and what goes wrong there is a miss."""
 
+import contextlib
 import os
 import random
 import signal
@@ -90,8 +91,9 @@ def wait_for(condition, seconds=20):
 
 
 def entries(server, tier):
-    """How many modules the tier holds."""
-    return {each["tier"]: each["entries"] for each in server.client.get("/cache").json()["tiers"]}[tier]
+    """How many of the files' pages the tier holds. (The tiny model's root text, a BOS, is an entry of its own.)"""
+    modules = server.client.get("/cache").json()["modules"]
+    return sum(module["tier"] == tier and not all(user.endswith("#root") for user in module["used_by"]) for module in modules)
 
 
 def hits(server, tier):
@@ -135,7 +137,7 @@ def test_a_second_start_reads_what_the_first_encoded(start_server, tmp_path):
     answer = ask(second.client, 1)
     assert [part["tier"] for part in answer["cache"] if part["tokens"]] == ["disk"]
     assert answer["tokens"] == expected[1]
-    third = subprocess.run([*second.arguments[:-2], "--kv-disk-path", str(tmp_path / "kv")], capture_output=True, text=True, timeout=60)
+    third = subprocess.run(second.arguments, env=second.environment, capture_output=True, text=True, timeout=60)
     assert third.returncode == 1
     assert "another process uses" in third.stderr
 
@@ -147,7 +149,7 @@ def test_a_schema_that_is_deleted_leaves_every_tier(start_tiny, tmp_path):
     for number in range(3):
         assert server.client.delete(f"/schemas/file{number}").status_code == 204
     wait_for(lambda: entries(server, "disk") == 0)
-    assert not list((tmp_path / "kv/modules").iterdir())
+    wait_for(lambda: not list((tmp_path / "kv/modules").iterdir()))
     metrics = server.metrics()
     for tier in ("device", "host", "disk"):
         assert metrics[f'cache_bytes{{tier="{tier}"}}'] == 0
@@ -159,8 +161,9 @@ def test_cache_tells_and_drops_by_tier(start_tiny, tmp_path):
     server.register(schema(0).replace("file0'", "twin0'"))
     wait_for(lambda: entries(server, "disk") == 1)
     modules = server.client.get("/cache").json()["modules"]
-    assert sorted(module["tier"] for module in modules) == ["device", "disk"]
-    assert all(module["used_by"] == ["file0/page", "twin0/page"] for module in modules)  # one entry for both
+    pages = [module for module in modules if "file0/page" in module["used_by"]]
+    assert sorted(page["tier"] for page in pages) == ["device", "disk"]
+    assert all(page["used_by"] == ["file0/page", "twin0/page"] for page in pages)  # one entry for both
     assert server.client.delete("/cache").json()["freed_bytes"] > 0
     assert server.client.get("/schemas/file0").json()["modules"][0]["tier"] == "disk"
     assert server.client.delete("/cache", params={"tier": "disk"}).json()["freed_bytes"] > 0
@@ -180,8 +183,7 @@ def test_damaged_files_are_misses(start_tiny, tmp_path, running):
     wait_for(lambda: entries(server, "disk") == 4)
     if not running:
         assert server.terminate() == 0
-    files = sorted((tmp_path / "kv/modules").iterdir())
-    assert len(files) == 4
+    files = sorted((tmp_path / "kv/modules").iterdir(), key=lambda file: -file.stat().st_size)[:4]
     os.truncate(files[0], files[0].stat().st_size // 2)
     content = bytearray(files[1].read_bytes())
     content[-10] ^= 1
@@ -195,7 +197,7 @@ def test_damaged_files_are_misses(start_tiny, tmp_path, running):
     assert expected_answers(server, 4) == expected
     metrics = server.metrics()
     assert metrics['cache_corrupt_total{tier="disk"}'] == 3
-    assert metrics["module_encodes_total"] == (7 if running else 3)
+    assert metrics["module_encodes_total"] - (5 if running else 0) == 3
     wait_for(lambda: entries(server, "disk") == 4)  # good ones in their places
 
 
@@ -212,8 +214,13 @@ def test_another_dtype_never_reads_the_files(start_tiny, tmp_path):
     register_all(second, 2)
     assert expected_answers(second, 2) == expected
     metrics = second.metrics()
-    assert metrics['cache_corrupt_total{tier="disk"}'] == 2
-    assert metrics["module_encodes_total"] == 2
+    assert metrics['cache_corrupt_total{tier="disk"}'] == 3  # two pages and the root
+    assert metrics["module_encodes_total"] == 3
+
+
+def register_until_killed(server, count):
+    with contextlib.suppress(httpx.HTTPError):
+        register_all(server, count, sentences=60)
 
 
 # S23: killed while it writes, twenty times over.
@@ -226,11 +233,12 @@ def test_killed_while_spilling(start_tiny, tmp_path):
     arguments = ["--kv-disk-path", tmp_path / "kv", "--kv-check"]
     for round_number in range(20):
         server = start_tiny(*arguments, kv="2MiB", host="2MiB")
-        for number in range(count):
-            server.register(schema(number, sentences=60), wait="false")
+        writer = threading.Thread(target=register_until_killed, args=(server, count))
+        writer.start()
         time.sleep(random.Random(round_number).uniform(0, 0.25))
         server.process.send_signal(signal.SIGKILL)
         server.process.wait(30)
+        writer.join()
     server = start_tiny(*arguments, kv="2MiB", host="2MiB")
     register_all(server, count, sentences=60)
     assert expected_answers(server, count) == expected

@@ -178,7 +178,7 @@ ParityFixture::ParityFixture(const Options& options)
   engine_options.kv_device_bytes = options.kv_bytes;
   engine_options.max_batch_tokens = options.max_batch_tokens;
   engine_options.poison_kv = true;
-  engine_options.tiers.host_bytes = 0;
+  engine_options.tiers = options.tiers;
   engine_options.check_kv = true;
   engine_ = engine::Engine::create(engine_options, std::move(recorder), std::move(text), metrics_);
 }

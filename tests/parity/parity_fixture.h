@@ -33,6 +33,7 @@ class ParityFixture {
     std::string kv_dtype = "fp32";
     std::size_t kv_bytes = std::size_t{1} << 30;
     std::int32_t max_batch_tokens = 512;
+    engine::TierOptions tiers = {.host_bytes = 0};
   };
   ParityFixture() : ParityFixture(Options()) {}
   explicit ParityFixture(const Options& options);

@@ -254,10 +254,8 @@ LoadOutcome DiskTier::load(DeviceSink& sink) {
   const LoadOutcome outcome = file ? read(file.get(), sink) : LoadOutcome::kFailed;
   if (outcome == LoadOutcome::kFailed) {
     log::warn("KV on disk: {}", what_failed("cannot read", path));
-    report(options_.on_error);
   } else if (outcome == LoadOutcome::kDamaged) {
     log::warn("KV on disk: {} is cut short or damaged; removed", path.string());
-    report(options_.on_corrupt);
     discard(key);
   }
   return outcome;
@@ -325,7 +323,6 @@ StoreOutcome DiskTier::store(RecordSource& source) {
   give_back(most);
   if (!written) {
     log::warn("KV on disk: {}", what_failed("cannot write", temporary));
-    report(options_.on_error);
     unlink(temporary.c_str());
     return StoreOutcome::kFailed;
   }

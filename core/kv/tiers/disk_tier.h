@@ -27,9 +27,10 @@ class DiskTier final : public Tier {
     std::size_t capacity_bytes = 0;
     EvictionKind eviction = EvictionKind::kCost;
     RecordIdentity identity;
-    std::function<void()> on_evict;    // a record went to make room
-    std::function<void()> on_corrupt;  // a record was of no use
-    std::function<void()> on_error;    // the disk failed
+    std::function<void()> on_evict;  // a record went to make room
+    // What the start's scan finds; later, outcomes tell.
+    std::function<void()> on_corrupt;  // a record of no use
+    std::function<void()> on_error;    // one that cannot be read
   };
   // Creates what is missing, locks and scans. Errors, with what to do: the directory cannot be made or written, or
   // another process has it.

@@ -70,7 +70,9 @@ struct MoverFixture {
     const std::vector<float> numbers = random_floats(kModule / sizeof(float), static_cast<unsigned>(number));
     std::memcpy(pin.kv().data, numbers.data(), kModule);
     pool->publish(pin);
+    pin.release();
     mover->write_through(key_of(number));
+    settle();  // a module that is being copied would not be the next to go
   }
   // Where the module was found; nullopt: nowhere.
   std::optional<TierName> load(int number) {

@@ -216,8 +216,6 @@ TEST_CASE("unknown names are refused with the nearest", "[server]") {
   CHECK(contains(refusal({"--max-qeue=5"}), "did you mean '--max-queue'?"));
   CHECK(contains(refusal({"serve"}), "unknown argument 'serve'"));
   CHECK(contains(refusal({}, {{"PROMPTCACHED_MAX_QEUE", "5"}}), "did you mean 'PROMPTCACHED_MAX_QUEUE'?"));
-  // Options of tiers that are still to come are not quietly accepted.
-  CHECK(contains(refusal({"--kv-host-bytes", "1GiB"}), "unknown argument '--kv-host-bytes'"));
   const TemporaryFile misspelt("\nmax-qeue = 5\n");
   const std::string message = refusal({"--config", misspelt.path()});
   CHECK(contains(message, ".toml:2: max-qeue is not an option (did you mean 'max-queue'?)"));
@@ -240,7 +238,11 @@ TEST_CASE("bad values are refused, naming where they stand", "[server]") {
       {"log-level", {"loud"}},
       {"log-format", {"xml"}},
       {"warm", {"maybe"}},
-      {"kv-eviction", {"fifo", ""}},
+      {"kv-eviction", {"fifo"}},
+      {"kv-host-bytes", {"lots", "-1GiB"}},
+      {"kv-disk-bytes", {"12", "0"}},
+      {"kv-codec", {"int4", "RAW"}},
+      {"kv-compression", {"gzip"}},
   };
   for (const auto& [name, values] : cases) {
     for (const std::string& value : values) {

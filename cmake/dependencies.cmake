@@ -97,20 +97,21 @@ cmake_path(GET TORCH_ROOT PARENT_PATH site_packages)
 target_link_options(dep_torch INTERFACE -Wl,--disable-new-dtags -Wl,-rpath,${TORCH_ROOT}/lib
                     -Wl,-rpath,${site_packages}/nvidia/cu13/lib -Wl,--allow-shlib-undefined)
 
-# Tokenizer and chat templates: a Rust static library with a C ABI.
+# The Rust parts (today the tokenizer and chat templates): one static library with a C ABI.
 find_program(CARGO cargo REQUIRED)
-set(hf_source ${PROJECT_SOURCE_DIR}/core/tokenizer/hf)
+set(rust_source ${PROJECT_SOURCE_DIR}/core)
 # One target folder for all build trees: sanitizer builds use the same library.
 set(PROMPTCACHED_CARGO_DIR ${PROJECT_SOURCE_DIR}/build/cargo CACHE PATH "Where cargo builds")
-set(hf_library ${PROMPTCACHED_CARGO_DIR}/release/libpromptcached_hf.a)
-file(GLOB hf_files CONFIGURE_DEPENDS ${hf_source}/src/*.rs)
+set(rust_library ${PROMPTCACHED_CARGO_DIR}/release/libpromptcached_rust.a)
+file(GLOB_RECURSE rust_files CONFIGURE_DEPENDS ${rust_source}/*.rs ${rust_source}/Cargo.toml ${rust_source}/Cargo.lock)
+list(FILTER rust_files EXCLUDE REGEX "/core/target/")
 add_custom_command(
-  OUTPUT ${hf_library}
-  COMMAND ${CARGO} build --release --locked --quiet --manifest-path ${hf_source}/Cargo.toml
-          --target-dir ${PROMPTCACHED_CARGO_DIR}
-  DEPENDS ${hf_files} ${hf_source}/Cargo.toml ${hf_source}/Cargo.lock
-  COMMENT "Building the tokenizer library (Rust)"
+  OUTPUT ${rust_library}
+  COMMAND ${CARGO} build --release --locked --quiet --package promptcached_rust
+          --manifest-path ${rust_source}/Cargo.toml --target-dir ${PROMPTCACHED_CARGO_DIR}
+  DEPENDS ${rust_files}
+  COMMENT "Building the Rust library"
   USES_TERMINAL)
-add_custom_target(hf_tokenizer_build DEPENDS ${hf_library})
-dependency(hf_tokenizer ${hf_library} ${CMAKE_DL_LIBS} Threads::Threads m)
-add_dependencies(dep_hf_tokenizer hf_tokenizer_build)
+add_custom_target(rust_build DEPENDS ${rust_library})
+dependency(rust ${rust_library} ${CMAKE_DL_LIBS} Threads::Threads m)
+add_dependencies(dep_rust rust_build)

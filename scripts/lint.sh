@@ -16,11 +16,11 @@ mapfile -t python_files < <(find scripts tests loadtest -name '*.py' | sort)
 mapfile -t shell_files < <(find scripts loadtest .ci docker -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
 ruff=("$VENV/bin/ruff")
 ruff_options=(--quiet)
-crate=core/tokenizer/hf/Cargo.toml
+rust=core/Cargo.toml
 
 format_rust() { # nothing to do where this Rust came without its formatter
   if cargo fmt --version >/dev/null 2>&1; then
-    cargo fmt --manifest-path "$crate" "$@"
+    cargo fmt --all --manifest-path "$rust" "$@"
   else
     echo "    cargo fmt is not installed: skipped" >&2
   fi

@@ -21,7 +21,7 @@ inline constexpr std::size_t kHostShare = 4;
 
 struct TierOptions {
   std::optional<std::size_t> host_bytes;  // 0: none; nullopt: a quarter of the host memory that is free
-  std::filesystem::path disk_path;        // empty: none
+  std::filesystem::path disk_path{};      // empty: none
   std::size_t disk_bytes = std::size_t{64} << 30U;
   kv::KvCodec codec{};
 };

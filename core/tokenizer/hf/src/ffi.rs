@@ -1,15 +1,13 @@
 //! The functions of `hf.h`. Each checks its pointers, catches panics and turns failures into a status and a message.
 
-use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
-use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+
+use promptcached_ffi::{bytes, guarded_value, OwnedSlice};
 
 use crate::template::Template;
 use crate::tokenizer::Tokenizer;
 use crate::Failure;
 
-const OK: c_int = 0;
 const INVALID_TEXT: c_int = 1;
 const RAISED: c_int = 2;
 const FAILED: c_int = 3;
@@ -17,27 +15,16 @@ const FAILED: c_int = 3;
 const ALLOW_SPECIAL: u32 = 1;
 const CONTINUATION: u32 = 2;
 
-/// A boxed slice handed to C: PcHfBytes, PcHfIds and PcHfPieces.
-#[repr(C)]
-pub struct OwnedSlice<T> {
-    data: *mut T,
-    size: usize,
-}
-
-impl<T> OwnedSlice<T> {
-    fn new(items: Vec<T>) -> Self {
-        let size = items.len();
-        if size == 0 {
-            return OwnedSlice { data: std::ptr::null_mut(), size };
-        }
-        OwnedSlice { data: Box::into_raw(items.into_boxed_slice()).cast(), size }
+impl promptcached_ffi::Failure for Failure {
+    fn fault(message: String) -> Self {
+        Failure::Failed(message)
     }
 
-    /// # Safety
-    /// `self` came from `new` and has not been freed.
-    unsafe fn free(self) {
-        if !self.data.is_null() {
-            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.data, self.size)));
+    fn into_parts(self) -> (c_int, String) {
+        match self {
+            Failure::InvalidText(message) => (INVALID_TEXT, message),
+            Failure::Raised(message) => (RAISED, message),
+            Failure::Failed(message) => (FAILED, message),
         }
     }
 }
@@ -49,53 +36,8 @@ pub struct FfiPiece {
     end: usize,
 }
 
-thread_local! {
-    static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Keeps where a panic happened and prints nothing: its message may hold prompt text, which does not belong in a log.
-fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| {
-            let place = info.location().map(ToString::to_string).unwrap_or_default();
-            PANIC_PLACE.with(|cell| *cell.borrow_mut() = place);
-        }));
-    });
-}
-
-/// Runs `body` and writes its result to `out`, or its failure to `error`.
 unsafe fn guarded<T>(out: *mut T, error: *mut OwnedSlice<u8>, body: impl FnOnce() -> Result<T, Failure>) -> c_int {
-    quiet_panics();
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        let place = PANIC_PLACE.with(|cell| cell.borrow().clone());
-        Err(Failure::Failed(format!("internal fault at {place}")))
-    });
-    let (status, message) = match result {
-        Ok(value) => {
-            out.write(value);
-            return OK;
-        }
-        Err(Failure::InvalidText(message)) => (INVALID_TEXT, message),
-        Err(Failure::Raised(message)) => (RAISED, message),
-        Err(Failure::Failed(message)) => (FAILED, message),
-    };
-    error.write(OwnedSlice::new(message.into_bytes()));
-    status
-}
-
-/// For functions that have no way to fail but a panic.
-fn guarded_value<T>(fallback: T, body: impl FnOnce() -> T) -> T {
-    quiet_panics();
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(fallback)
-}
-
-unsafe fn bytes<'a>(data: *const c_char, size: usize) -> &'a [u8] {
-    if size == 0 {
-        &[]
-    } else {
-        std::slice::from_raw_parts(data.cast(), size)
-    }
+    promptcached_ffi::guarded(out, error, body)
 }
 
 unsafe fn text<'a>(data: *const c_char, size: usize) -> Result<&'a str, Failure> {

@@ -1,0 +1,3 @@
+//! Gathers the crates whose C functions the server calls.
+
+pub use promptcached_hf as hf;

@@ -23,7 +23,7 @@ run: build ## do all set-up, build, and serve the default model on 127.0.0.1:808
 	@scripts/run.sh $(ARGS)
 
 test: build ## do all set-up, build, and run every test
-	@scripts/setup.sh model
+	@scripts/setup.sh model test
 	@scripts/test.sh $(ARGS)
 
 bench: build ## time to first token with reuse and without, into docs/benchmarks.md
@@ -51,7 +51,7 @@ format: setup ## format all C++, Python and Rust in place
 	@scripts/lint.sh --fix
 
 asan: setup ## unit and parity tests under ASan and UBSan
-	@scripts/setup.sh model
+	@scripts/setup.sh model test
 	@scripts/sanitize.sh asan
 
 tsan: setup ## tests of threads, pool and scheduler under TSan

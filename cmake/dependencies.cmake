@@ -97,7 +97,7 @@ cmake_path(GET TORCH_ROOT PARENT_PATH site_packages)
 target_link_options(dep_torch INTERFACE -Wl,--disable-new-dtags -Wl,-rpath,${TORCH_ROOT}/lib
                     -Wl,-rpath,${site_packages}/nvidia/cu13/lib -Wl,--allow-shlib-undefined)
 
-# The Rust parts (today the tokenizer and chat templates): one static library with a C ABI.
+# The Rust parts (tokenizer and chat templates, the remote tier's clients): one static library with a C ABI.
 find_program(CARGO cargo REQUIRED)
 set(rust_source ${PROJECT_SOURCE_DIR}/core)
 # One target folder for all build trees: sanitizer builds use the same library.

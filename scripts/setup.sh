@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Install what is missing. Says nothing and does nothing where nothing is.
 #
-#   scripts/setup.sh [PART...]     parts: packages python (the default two), model, lint, bench, llamacpp, vllm, cuda
+#   scripts/setup.sh [PART...]     parts: packages python (the default two), model, test, lint, bench, llamacpp, vllm, cuda
 #
 # packages  Debian packages for building; Rust where there is none that is new enough
 # python    .venv with libtorch and the pinned Python packages
 # model     the default model: models/smollm2-135m-instruct, and its GGUF file beside it
+# test      the servers that the remote tier is tested with
 # lint      clang-format, clang-tidy, shellcheck
 # bench     the Python packages of loadtest/
 # llamacpp  build/peers/llamacpp: llama.cpp's server, built for this machine (minutes), and F16 weights made of our GGUF file
@@ -19,8 +20,9 @@ BUILD_PACKAGES=(
   ca-certificates catch2 ccache cmake curl g++ git libbenchmark-dev libcli11-dev libcpp-httplib-dev libhwy-dev liblz4-dev libpugixml-dev
   libspdlog-dev libssl-dev libtomlplusplus-dev libxxhash-dev libzstd-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev python3-venv
 )
+TEST_PACKAGES=(openssl redis-server redis-tools)
 LINT_PACKAGES=(clang-format-19 clang-tidy-19 shellcheck)
-MINIMUM_RUST=1.80
+MINIMUM_RUST=1.91
 
 # Prints those of the named Debian packages that are not installed.
 missing_packages() {
@@ -172,11 +174,12 @@ for part in "$@"; do
     packages) setup_packages ;;
     python) setup_python ;;
     model) setup_model ;;
+    test) install_packages "${TEST_PACKAGES[@]}" ;;
     lint) install_packages "${LINT_PACKAGES[@]}" ;;
     bench) setup_bench ;;
     llamacpp) setup_llamacpp ;;
     vllm) setup_vllm ;;
     cuda) setup_cuda ;;
-    *) die "unknown part '$part' (packages, python, model, lint, bench, llamacpp, vllm, cuda)" ;;
+    *) die "unknown part '$part' (packages, python, model, test, lint, bench, llamacpp, vllm, cuda)" ;;
   esac
 done

@@ -65,6 +65,7 @@ int http_status(ErrorCode code) {
     case ErrorCode::kTimeout:  // the server was too slow for --request-timeout: overloaded
       return 503;
     case ErrorCode::kTooLargeForCache:
+    case ErrorCode::kStorageFailed:
       return 507;
   }
   return 500;

@@ -27,6 +27,7 @@
 #include "core/tokenizer/tokenizer.h"
 #include "server/connection_watcher.h"
 #include "server/http_server.h"
+#include "server/schema_directory.h"
 #include "server/schema_loader.h"
 #include "server/transport.h"
 #include "server/units.h"
@@ -92,7 +93,7 @@ struct Loaded {
   std::unique_ptr<engine::Engine> engine;
 };
 
-Loaded load(const Config& config, const std::string& name) {
+Loaded load(const Config& config, const std::string& name, std::shared_ptr<engine::SchemaJournal> journal) {
   model::LoadOptions options = config.model;
   options.log = [](const std::string& line) { log::info("{}", line); };
   log::info("loading the model {} from {}", name, options.path.string());
@@ -110,7 +111,9 @@ Loaded load(const Config& config, const std::string& name) {
   loaded.metrics = std::make_unique<Metrics>(Metrics::Options{
       .build_info = {kVersion, name, info.device.substr(0, info.device.find(':')), info.weights_dtype, info.kv_dtype},
       .routes = api::route_labels()});
-  loaded.engine = engine::Engine::create(config.engine, std::move(model), std::move(text), *loaded.metrics);
+  engine::EngineOptions engine_options = config.engine;
+  engine_options.schema_journal = std::move(journal);
+  loaded.engine = engine::Engine::create(engine_options, std::move(model), std::move(text), *loaded.metrics);
   const kv::PoolStats stats = loaded.engine->pool().stats();
   log::info("model {}: {}, {:.0f} million parameters, on {} as {}, {} positions", name, info.architecture,
             static_cast<double>(info.parameters) / 1e6, info.device, info.weights_dtype, info.max_positions);
@@ -136,8 +139,9 @@ class App final {
 
   int run() {
     const std::vector<SchemaFile> schemas = schemas_at_start();
+    open_data_dir();
     open_ports();
-    load_model();
+    load_model(schemas);
     signals_.when_signalled([this] { begin_shutdown(); });
     service_.set_waiting_for(config_.warm ? "schemas are being encoded" : "");
     std::thread warming([this, &schemas] { warm_up(schemas); });
@@ -163,6 +167,17 @@ class App final {
     return std::move(*files);
   }
 
+  void open_data_dir() {
+    if (config_.data_dir.empty()) {
+      return;
+    }
+    Result<std::unique_ptr<SchemaDirectory>> directory = SchemaDirectory::open(config_.data_dir);
+    if (!directory) {
+      throw std::runtime_error(directory.error().message);
+    }
+    data_dir_ = std::move(*directory);
+  }
+
   void open_ports() {
     raise_descriptor_limit(config_.http.max_connections + kOperationsConnections);
     const TlsContext* tls = tls_ ? &*tls_ : nullptr;
@@ -178,9 +193,14 @@ class App final {
     }
   }
 
-  void load_model() {
+  void load_model(const std::vector<SchemaFile>& schemas) {
     const std::string name = served_name(config_);
-    loaded_ = load(config_, name);
+    loaded_ = load(config_, name, data_dir_);
+    if (data_dir_ != nullptr) {
+      // Before any request, which could otherwise find a schema gone, or register one that is then undone.
+      restored_ = restore_schemas(data_dir_->load(), schemas, loaded_.engine->schemas());
+      log::info("{} schemas are back from {}", restored_.size(), config_.data_dir.string());
+    }
     service_.set_backend(
         std::make_shared<api::Backend>(api::Backend{loaded_.engine.get(), loaded_.metrics.get(), name}));
   }
@@ -188,12 +208,18 @@ class App final {
   // On a thread of its own, so that signals are answered meanwhile. A schema that cannot be had is a fault of the
   // configuration, and ends the server as others do.
   void warm_up(const std::vector<SchemaFile>& schemas) {
-    const std::size_t all = schemas.size();
-    const Status status = register_schemas(schemas, loaded_.engine->schemas(), [&](std::size_t ready) {
+    const std::size_t all = restored_.size() + schemas.size();
+    const auto tell = [&](std::size_t ready) {
       if (config_.warm) {
         service_.set_waiting_for("schemas are being encoded: " + std::to_string(ready) + " of " + std::to_string(all));
       }
-    });
+    };
+    for (std::size_t i = 0; i < restored_.size(); ++i) {
+      await_restored(restored_[i]);
+      tell(i + 1);
+    }
+    const Status status = register_schemas(schemas, loaded_.engine->schemas(),
+                                           [&](std::size_t ready) { tell(restored_.size() + ready); });
     if (!status) {
       if (status.error().code != ErrorCode::kDraining) {
         log::error("{}", status.error().message);
@@ -205,6 +231,16 @@ class App final {
     if (config_.warm) {
       service_.set_waiting_for("");
       log_ready();
+    }
+  }
+
+  // One that fails ends nothing, unlike a file of --schemas: no operator has asked for it at this start.
+  void await_restored(const std::string& name) {
+    engine::SchemaRegistry& registry = loaded_.engine->schemas();
+    registry.wait_until_encoded(name);
+    const Result<engine::SchemaStatus> status = registry.status(name);  // or it has been deleted meanwhile
+    if (status.ok() && status->failure && status->failure->code != ErrorCode::kDraining) {
+      log::error("schema {}: kept in the data directory, but cannot be encoded: {}", name, status->failure->message);
     }
   }
 
@@ -243,7 +279,9 @@ class App final {
   const api::Router router_;
   const api::Router operations_router_;
   ConnectionWatcher watcher_;
-  Loaded loaded_;  // outlives the servers, whose threads use it
+  std::shared_ptr<SchemaDirectory> data_dir_;  // null: none
+  std::vector<std::string> restored_;          // names of schemas that came back from it
+  Loaded loaded_;                              // outlives the servers, whose threads use it
   std::unique_ptr<HttpServer> main_server_;
   std::unique_ptr<HttpServer> operations_server_;
   std::atomic<bool> failed_{false};

@@ -205,8 +205,8 @@ Status check(const Config& config) {
   if (config.tls_cert.empty() != config.tls_key.empty()) {
     return missing("--tls-cert and --tls-key go together");
   }
-  if (config.warm && config.schemas.empty()) {
-    return missing("--warm needs --schemas");
+  if (config.warm && config.schemas.empty() && config.data_dir.empty()) {
+    return missing("--warm needs --schemas or --data-dir");
   }
   return {};
 }

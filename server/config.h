@@ -23,7 +23,8 @@ struct Config {
   std::string served_model_name;  // empty: the model directory's name
   Address listen;
   std::optional<Address> ops_listen;
-  std::filesystem::path schemas;  // empty: none
+  std::filesystem::path schemas;   // empty: none
+  std::filesystem::path data_dir;  // empty: schemas live in memory alone
   bool warm = false;
   std::filesystem::path api_keys;  // empty: nobody needs a key
   std::filesystem::path tls_cert;  // empty: in the clear

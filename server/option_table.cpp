@@ -240,9 +240,11 @@ void add_cache_options(std::vector<Option>& table, const Config& defaults) {
                    "raw", set_kv_form});
   table.push_back({"kv-compression", group, "NAME", "Compression of modules below the device: none, zstd, lz4", "none",
                    set_kv_compression});
+  table.push_back({"data-dir", group, "DIR", "Keep registered schemas in this directory, across restarts", "",
+                   text([](Config& c) -> auto& { return c.data_dir; })});
   table.push_back({"schemas", group, "DIR", "Register every .xml and .pml file of this directory at start", "",
                    text([](Config& c) -> auto& { return c.schemas; })});
-  table.push_back({"warm", group, "", "Report ready only when the schemas of --schemas are encoded", "",
+  table.push_back({"warm", group, "", "Report ready only when the schemas of --schemas and --data-dir are encoded", "",
                    flag([](Config& c) -> auto& { return c.warm; })});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <system_error>
 
 #include "core/base/log.h"
@@ -62,6 +63,35 @@ Status register_schemas(const std::vector<SchemaFile>& files, engine::SchemaRegi
     done(++ready);
   }
   return {};
+}
+
+std::vector<std::string> restore_schemas(const std::vector<engine::StoredSchema>& kept,
+                                         const std::vector<SchemaFile>& files, engine::SchemaRegistry& registry) {
+  std::map<std::string, std::string_view> sources;  // of the files, by name of their schema
+  for (const SchemaFile& file : files) {
+    // A file that is no schema ends the start later, with its place.
+    if (const Result<engine::SchemaStatus> status = registry.dry_run(file.source); status.ok()) {
+      sources.emplace(status->version->schema->name, file.source);
+    }
+  }
+  std::vector<std::string> names;
+  for (const engine::StoredSchema& schema : kept) {
+    if (const auto file = sources.find(schema.name); file != sources.end() && file->second != schema.source) {
+      log::info("schema {}: the file of --schemas replaces what the data directory has kept", schema.name);
+      continue;
+    }
+    engine::RegisterOptions options;
+    options.required_name = schema.name;
+    options.retention = schema.retention;
+    options.wait = false;
+    if (const auto outcome = registry.register_schema(schema.source, options); outcome.ok()) {
+      names.push_back(schema.name);
+    } else {
+      log::error("schema {}: kept in the data directory, but cannot be registered: {}", schema.name,
+                 outcome.error().message);
+    }
+  }
+  return names;
 }
 
 }  // namespace promptcached::server

@@ -56,6 +56,8 @@ std::string_view to_string(ErrorCode code) {
       return "draining";
     case ErrorCode::kTooLargeForCache:
       return "too_large_for_cache";
+    case ErrorCode::kStorageFailed:
+      return "storage_failed";
     case ErrorCode::kTimeout:
       return "timeout";
     case ErrorCode::kCancelled:

@@ -41,6 +41,7 @@ enum class ErrorCode {
   kNotReady,
   kDraining,
   kTooLargeForCache,
+  kStorageFailed,  // what was asked to be kept could not be written
   kTimeout,
   kCancelled,  // the client has gone; logged as 499, never sent
   kInternal,

@@ -79,6 +79,7 @@ class EngineImpl final : public Engine {
         pool_(pool_options(), geometry_of(model_->info()), device_allocator(*model_)),
         tiers_(mover_options(), pool_, metrics),
         store_(pool_, tiers_, text_, {model_->info().fingerprint, model_->info().kv_dtype, ""}, options.pml_limits,
+               options.schema_journal,
                [this](std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done) {
                  start_registration(std::move(version), std::move(done));
                }),

@@ -14,6 +14,7 @@
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
 #include "core/engine/kv_storage.h"
+#include "core/engine/schema_journal.h"
 #include "core/engine/schema_registry.h"
 #include "core/engine/token_stream.h"
 #include "core/kv/module_pool.h"
@@ -34,6 +35,7 @@ struct EngineOptions {
   bool check_kv = false;                // prove the pool's integrity whenever the engine falls idle (debugging)
   kv::EvictionKind kv_eviction = kv::EvictionKind::kCost;
   pml::Limits pml_limits;
+  std::shared_ptr<SchemaJournal> schema_journal;  // null: registered schemas live as long as the engine
 };
 
 // What GET /cache and /metrics show of the engine.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/engine/schema_journal.h"
 #include "core/engine/schema_version.h"
 #include "core/kv/module_pool.h"
 #include "core/pml/schema.h"
@@ -23,8 +24,9 @@ struct RegisterOptions {
   std::optional<std::string> required_name;  // PUT: the schema's own name must equal it
   std::optional<bool> pin;                   // over the schema's own attributes
   std::optional<double> ttl_seconds;
-  bool wait = true;          // return when every module is encoded
-  bool only_if_new = false;  // If-None-Match: *
+  std::optional<SchemaRetention> retention;  // of a schema that comes back from the journal: over all of these
+  bool wait = true;                          // return when every module is encoded
+  bool only_if_new = false;                  // If-None-Match: *
 };
 
 // Absent fields change nothing. A ttl of std::nullopt inside `ttl_seconds` removes it.
@@ -66,7 +68,7 @@ class SchemaRegistry {
 
   // Compiles, and encodes every module. Replaces atomically: until the new version is ready requests get the old one.
   // Errors: those of pml::compile_schema; kConflict (name differs from required_name), kPreconditionFailed,
-  // kTooLargeForCache, kDraining.
+  // kTooLargeForCache, kDraining; kStorageFailed when it could not be kept durably: then nothing has changed.
   virtual Result<RegisterOutcome> register_schema(std::string_view source, const RegisterOptions& options) = 0;
   // Parses and lays out, and says what registration would answer; changes nothing. state is kReady, tiers as they are.
   virtual Result<SchemaStatus> dry_run(std::string_view source) = 0;
@@ -75,8 +77,11 @@ class SchemaRegistry {
   virtual Result<std::shared_ptr<const SchemaVersion>> find(std::string_view name) const = 0;
   virtual Result<SchemaStatus> status(std::string_view name) const = 0;
   virtual std::vector<SchemaStatus> list() const = 0;  // by name
-  virtual Status remove(std::string_view name) = 0;    // at once; KV that no other schema uses is dropped
-  // `modules`: by path. Errors: kUnknownSchema, kUnknownModule.
+  // Returns once no registration under this name is in progress, however it ended.
+  virtual void wait_until_encoded(std::string_view name) const = 0;
+  // At once; KV that no other schema uses is dropped. Errors: kUnknownSchema; kStorageFailed, as above.
+  virtual Status remove(std::string_view name) = 0;
+  // `modules`: by path. Errors: kUnknownSchema, kUnknownModule; kStorageFailed, as above.
   virtual Result<SchemaStatus> patch(std::string_view name, const RetentionPatch& schema,
                                      const std::vector<std::pair<std::string, RetentionPatch>>& modules) = 0;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "core/base/nearest_name.h"
 
@@ -40,6 +41,10 @@ const pml::Module& module_of(const pml::Schema& schema, pml::EntryIndex entry) {
   return schema.modules[static_cast<std::size_t>(module)];
 }
 
+std::size_t module_index(const pml::Schema& schema, const pml::Module& module) {
+  return static_cast<std::size_t>(&module - schema.modules.data());
+}
+
 }  // namespace
 
 std::string_view to_string(SchemaState state) {
@@ -55,13 +60,30 @@ std::string_view to_string(SchemaState state) {
 }
 
 SchemaStore::SchemaStore(kv::ModulePool& pool, kv::TierMover& tiers, const pml::ModelText& text, KvIdentity identity,
-                         const pml::Limits& limits, Encode encode)
+                         const pml::Limits& limits, std::shared_ptr<SchemaJournal> journal, Encode encode)
     : pool_(pool),
       tiers_(tiers),
       text_(text),
       identity_(std::move(identity)),
       limits_(limits),
-      encode_(std::move(encode)) {}
+      journal_(std::move(journal)),
+      encode_(std::move(encode)),
+      saves_(std::numeric_limits<std::size_t>::max()) {
+  if (journal_ != nullptr) {
+    saver_ = std::thread([this] {
+      while (const std::optional<std::function<void()>> save = saves_.pop()) {
+        (*save)();
+      }
+    });
+  }
+}
+
+SchemaStore::~SchemaStore() {
+  saves_.close();
+  if (saver_.joinable()) {
+    saver_.join();  // what is in line is still saved: somebody may wait for it
+  }
+}
 
 Result<std::shared_ptr<SchemaVersion>> SchemaStore::compile(std::string_view source) const {
   Result<std::shared_ptr<const pml::Schema>> schema = pml::compile_schema(source, text_, limits_);
@@ -91,12 +113,14 @@ Result<RegisterOutcome> SchemaStore::register_schema(std::string_view source, co
   }
   holding->schema = (*version)->schema->retention;
   apply_options(*holding, options);
+  holding->is_saved = journal_ != nullptr && options.retention.has_value();  // that is where it comes from
 
   RegisterOutcome outcome;
   std::shared_ptr<Pending> pending;
   bool is_mine = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard changing(changes_);
+    std::unique_lock lock(mutex_);
     Record& record = records_[name];
     outcome.created = record.current == nullptr && record.pending == nullptr;
     if (options.only_if_new && !outcome.created) {
@@ -106,10 +130,14 @@ Result<RegisterOutcome> SchemaStore::register_schema(std::string_view source, co
       return other.version->schema->version == (*version)->schema->version;
     };
     if (record.pending == nullptr && record.current != nullptr && !record.failure && is_same(*record.current)) {
-      apply_options(*record.current, options);
-      apply_retention(*record.current);
+      const std::shared_ptr<Holding> current = record.current;
+      lock.unlock();
+      if (Status kept = change_retention(current, [&](Holding& it) { apply_options(it, options); }); !kept.ok()) {
+        return kept.error();
+      }
+      lock.lock();
       outcome.unchanged = true;
-      outcome.status = status_of(record);
+      outcome.status = status_of(record);  // it is still there: to remove it takes changes_
       return outcome;
     }
     pending = record.pending;
@@ -129,7 +157,7 @@ Result<RegisterOutcome> SchemaStore::register_schema(std::string_view source, co
     outcome.status.state = SchemaState::kEncoding;
   }
   if (is_mine) {
-    encode_(holding->version, [this, name, pending](const Status& done) { ended(name, pending, done); });
+    encode_(holding->version, [this, name, pending](const Status& done) { encoded(name, pending, done); });
   }
   if (!options.wait) {
     return outcome;
@@ -146,6 +174,15 @@ Result<RegisterOutcome> SchemaStore::register_schema(std::string_view source, co
 }
 
 void SchemaStore::apply_options(Holding& holding, const RegisterOptions& options) {
+  if (options.retention.has_value()) {
+    holding.schema = options.retention->schema;
+    for (const auto& [path, policy] : options.retention->modules) {
+      if (const pml::Module* const module = pml::find_module(*holding.version->schema, path); module != nullptr) {
+        holding.modules[module_index(*holding.version->schema, *module)] = policy;
+      }
+    }
+    return;
+  }
   RetentionPatch patch;
   patch.pin = options.pin;
   if (options.ttl_seconds.has_value()) {
@@ -155,6 +192,45 @@ void SchemaStore::apply_options(Holding& holding, const RegisterOptions& options
   for (pml::RetentionPolicy& policy : holding.modules) {
     apply(policy, patch);
   }
+}
+
+// On the engine thread, which the disk must not hold up.
+void SchemaStore::encoded(const std::string& name, const std::shared_ptr<Pending>& pending, const Status& status) {
+  pending->encode_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - pending->began).count();
+  if (journal_ == nullptr || !status.ok()) {
+    ended(name, pending, status);
+    return;
+  }
+  saves_.try_push([this, name, pending] {
+    const std::lock_guard changing(changes_);
+    ended(name, pending, save(name, pending));
+  });
+}
+
+Status SchemaStore::save(const std::string& name, const std::shared_ptr<Pending>& pending) {
+  StoredSchema schema;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find(name);
+    if (found == records_.end() || found->second.pending != pending) {
+      return {};  // overtaken or deleted: ended() says so
+    }
+    schema = to_store(*pending->holding);
+  }
+  const Status saved = journal_->save(schema);
+  pending->holding->is_saved = pending->holding->is_saved || saved.ok();
+  return saved;
+}
+
+StoredSchema SchemaStore::to_store(const Holding& holding) {
+  const pml::Schema& schema = *holding.version->schema;
+  StoredSchema stored{.name = schema.name, .source = schema.source, .retention = {}};
+  stored.retention.schema = holding.schema;
+  for (std::size_t i = 0; i < schema.modules.size(); ++i) {
+    stored.retention.modules.emplace_back(schema.modules[i].path, holding.modules[i]);
+  }
+  return stored;
 }
 
 // A registration has ended. One that was overtaken by a newer one, or deleted, changes nothing any more.
@@ -170,8 +246,7 @@ void SchemaStore::ended(const std::string& name, const std::shared_ptr<Pending>&
                                                       "encoded");
       }
     } else if (Record& record = found->second; status.ok()) {
-      record.encode_ms =
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - pending->began).count();
+      record.encode_ms = pending->encode_ms;
       if (record.current != nullptr) {
         let_go(*record.current);
       }
@@ -259,11 +334,36 @@ std::vector<SchemaStatus> SchemaStore::list() const {
   return all;
 }
 
+void SchemaStore::wait_until_encoded(std::string_view name) const {
+  std::shared_future<Status> done;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find(name);
+    if (found == records_.end() || found->second.pending == nullptr) {
+      return;
+    }
+    done = found->second.pending->done;
+  }
+  done.wait();
+}
+
 Status SchemaStore::remove(std::string_view name) {
+  const std::lock_guard changing(changes_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = locate(name); !found.ok()) {
+      return found.error();
+    }
+  }
+  if (journal_ != nullptr) {
+    if (Status removed = journal_->remove(name); !removed.ok()) {
+      return removed;
+    }
+  }
   const std::lock_guard lock(mutex_);
   const auto found = records_.find(name);
-  if (found == records_.end()) {
-    return unknown(name);
+  if (found == records_.end()) {  // its registration has just failed
+    return {};
   }
   for (const Holding* holding : {found->second.current.get(),
                                  found->second.pending == nullptr ? nullptr : found->second.pending->holding.get()}) {
@@ -277,14 +377,18 @@ Status SchemaStore::remove(std::string_view name) {
 
 Result<SchemaStatus> SchemaStore::patch(std::string_view name, const RetentionPatch& schema,
                                         const std::vector<std::pair<std::string, RetentionPatch>>& modules) {
-  const std::lock_guard lock(mutex_);
-  const auto found = locate(name);
-  if (!found.ok()) {
-    return found.error();
+  const std::lock_guard changing(changes_);
+  std::shared_ptr<Holding> holding;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = locate(name);
+    if (!found.ok()) {
+      return found.error();
+    }
+    const Record& record = (*found)->second;
+    holding = record.current != nullptr ? record.current : record.pending->holding;
   }
-  const Record& record = (*found)->second;
-  Holding& holding = record.current != nullptr ? *record.current : *record.pending->holding;
-  const pml::Schema& layout = *holding.version->schema;
+  const pml::Schema& layout = *holding->version->schema;
   for (const auto& [path, patch] : modules) {
     if (pml::find_module(layout, path) == nullptr) {
       std::vector<std::string> known;
@@ -296,15 +400,37 @@ Result<SchemaStatus> SchemaStore::patch(std::string_view name, const RetentionPa
                         "modules");
     }
   }
-  apply(holding.schema, schema);
-  for (pml::RetentionPolicy& policy : holding.modules) {
-    apply(policy, schema);
+  Status changed = change_retention(holding, [&](Holding& it) {
+    apply(it.schema, schema);
+    for (pml::RetentionPolicy& policy : it.modules) {
+      apply(policy, schema);
+    }
+    for (const auto& [path, patch] : modules) {
+      apply(it.modules[module_index(layout, *pml::find_module(layout, path))], patch);
+    }
+  });
+  if (!changed.ok()) {
+    return changed.error();
   }
-  for (const auto& [path, patch] : modules) {
-    apply(holding.modules[static_cast<std::size_t>(pml::find_module(layout, path) - layout.modules.data())], patch);
+  return status(name);
+}
+
+// Saves what a change makes of a holding before it makes it. Called with changes_ held, without which policies do not
+// change; mutex_ is for those who read them. What is not saved yet will be, as it is by then.
+Status SchemaStore::change_retention(const std::shared_ptr<Holding>& holding,
+                                     const std::function<void(Holding&)>& change) {
+  Holding changed = *holding;
+  change(changed);
+  if (holding->is_saved) {
+    if (Status saved = journal_->save(to_store(changed)); !saved.ok()) {
+      return saved;
+    }
   }
-  apply_retention(holding);
-  return status_of(record);
+  const std::lock_guard lock(mutex_);
+  holding->schema = changed.schema;
+  holding->modules = std::move(changed.modules);
+  apply_retention(*holding);
+  return {};
 }
 
 std::vector<std::string> SchemaStore::users(const kv::ModuleKey& key) const {

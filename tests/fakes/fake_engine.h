@@ -93,6 +93,8 @@ class FakeRegistry final : public engine::SchemaRegistry {
     return all;
   }
 
+  void wait_until_encoded(std::string_view) const override {}
+
   Status remove(std::string_view name) override {
     Result<engine::SchemaStatus> found = status(name);
     if (!found) {

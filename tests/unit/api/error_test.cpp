@@ -37,6 +37,7 @@ TEST_CASE("every error code has its HTTP status", "[api]") {
       {ErrorCode::kNotReady, 503},
       {ErrorCode::kDraining, 503},
       {ErrorCode::kTooLargeForCache, 507},
+      {ErrorCode::kStorageFailed, 507},
       {ErrorCode::kTimeout, 503},
       {ErrorCode::kCancelled, 499},
       {ErrorCode::kInternal, 500},

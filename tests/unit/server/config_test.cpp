@@ -82,6 +82,8 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "lru",
                               "--schemas",
                               "dir",
+                              "--data-dir",
+                              "data",
                               "--warm",
                               "--max-batch-tokens",
                               "128",
@@ -126,6 +128,7 @@ TEST_CASE("every option reaches its component", "[server]") {
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
   CHECK(config.engine.kv_eviction == kv::EvictionKind::kLru);
   CHECK(config.schemas == "dir");
+  CHECK(config.data_dir == "data");
   CHECK(config.warm);
   CHECK(config.engine.max_batch_tokens == 128);
   CHECK(config.engine.max_running == 5);
@@ -274,7 +277,8 @@ TEST_CASE("files that are none", "[server]") {
 TEST_CASE("options that belong together", "[server]") {
   CHECK(contains(refusal({}), "--model is required"));
   CHECK(contains(refusal({"--model", "m", "--tls-cert", "c"}), "--tls-cert and --tls-key"));
-  CHECK(contains(refusal({"--model", "m", "--warm"}), "--warm needs --schemas"));
+  CHECK(contains(refusal({"--model", "m", "--warm"}), "--warm needs --schemas or --data-dir"));
+  CHECK(read({"--warm", "--data-dir", "d"}).warm);
 }
 
 TEST_CASE("Kubernetes' variables are no options", "[server]") {

@@ -33,7 +33,7 @@ from peers import alone, loads, report, servers
 
 FIGURE = serving.PROJECT / "docs" / "images" / "peers.png"
 PEERS = ["llamacpp-f16", "llamacpp-f16-nofa", "vllm"]
-ALONE = {"reuse": alone.reuse, "rest": alone.rest}
+ALONE = {"reuse": alone.reuse, "sharing": alone.sharing, "rest": alone.rest}
 WORKLOADS = [*loads.MAKERS, *ALONE]  # in this order: what finds nothing comes before what finds it
 QUICK_WORKLOADS = ["w3", "rest"]
 

@@ -2,6 +2,7 @@
 
 import re
 
+TIERS = ("device", "host", "disk", "remote")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -34,7 +35,9 @@ def reuse(before, after):
         "module_hits": change(before, after, "module_hits_total"),
         "module_encodes": change(before, after, "module_encodes_total"),
         "evictions": change(before, after, "cache_evictions_total"),
-        "prompt_tokens_reused": change(before, after, "prompt_tokens_total", source="device"),
+        "hits_by_tier": {tier: change(before, after, "module_hits_total", tier=tier) for tier in TIERS},
+        "tier_faults": change(before, after, "cache_corrupt_total") + change(before, after, "tier_errors_total"),
+        "prompt_tokens_reused": sum(change(before, after, "prompt_tokens_total", source=tier) for tier in TIERS),
         "prompt_tokens_computed": change(before, after, "prompt_tokens_total", source="computed"),
         "generated_tokens": change(before, after, "generated_tokens_total"),
     }

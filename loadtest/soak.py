@@ -10,15 +10,21 @@ answer's two best tokens were within 0.15 of each other, where the shape of a ba
 on connections of their own by a process of their own, all took less than 50 ms; the resident memory of the second half of the run is
 that of the first; modules really were evicted; and the server ended cleanly.
 
+With --tiers the second server also has a host tier as large as its device budget, and a disk four times that size (and with --remote a
+store behind it): modules go down and come up all the time. Then memory has to stay within both budgets and a tenth, every byte of the
+device's has to be accounted for when the load has ended, no descriptor may be left open, and every tier must have given hits.
+
 Writes loadtest/results/soak.json and soak.png. The exit status is 1 when something did not pass.
 """
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import json
 import random
 import sys
+import tempfile
 import threading
 import time
 from xml.sax.saxutils import escape
@@ -237,8 +243,28 @@ def checks(result):
         ("failed health probes", probes["failed"], "0", probes["failed"] == 0),
         ("memory, second half less first", f"{(second - first) / 2**20:+.1f} MiB", f"< {slack / 2**20:.0f} MiB", second - first < slack),
         ("evictions", int(result["server"]["evictions"]), "some", result["server"]["evictions"] > 0),
+        *tier_checks(result),
         ("exit status after SIGTERM", result["exit_status"], "0", result["exit_status"] == 0),
     ]
+
+
+def tier_checks(result):
+    """With --tiers."""
+    tiers = result.get("tiers")
+    if not tiers:
+        return
+    hits = result["server"]["hits_by_tier"]
+    for tier in tiers["names"]:
+        yield (f"hits from {tier}", int(hits[tier]), "some", hits[tier] > 0)
+    limit = tiers["idle_bytes"] + 1.1 * tiers["budget_bytes"]
+    most = result["memory"]["most_bytes"]
+    yield ("most memory", f"{most / 2**20:.0f} MiB", f"at most {limit / 2**20:.0f} MiB", most <= limit)
+    device = tiers["device"]
+    counted = device["free_bytes"] + device["module_bytes"] + device["sequence_bytes"]
+    yield ("device bytes counted", counted, str(device["capacity_bytes"]), counted == device["capacity_bytes"])
+    yield ("of those, of requests that have ended", device["sequence_bytes"], "0", device["sequence_bytes"] == 0)
+    yield ("descriptors, end less start", tiers["descriptors"], "at most 4", tiers["descriptors"] <= 4)
+    yield ("tiers' faults", int(result["server"]["tier_faults"]), "0", result["server"]["tier_faults"] == 0)
 
 
 def account(result):
@@ -282,6 +308,7 @@ def under_load(url, pid, questions, topics, options):
     for topic in topics:
         control.register(topic.schema())
     before, foreign = metrics.scrape(control), machine.ForeignLoad()
+    descriptors = metrics.total(before, "process_open_fds")
     health, memory = HealthProbe(url, PROBE_EVERY_S), MemorySampler(pid)
     load = Load(url, questions, options)
     began = time.perf_counter()
@@ -290,6 +317,9 @@ def under_load(url, pid, questions, topics, options):
     finally:
         load.stop()
         probes, samples = health.stop(), memory.stop()
+    if options.tiers:
+        time.sleep(5)  # until what was in flight has ended
+    after = metrics.scrape(control)
     if growth := memory_growth(samples):
         first, second = growth
     else:
@@ -310,10 +340,25 @@ def under_load(url, pid, questions, topics, options):
             "failed": sum(error is not None for _, _, error in probes),
             "probes": [(round(t, 2), round(seconds, 5)) for t, seconds, _ in probes],
         },
-        "memory": {"first_half_bytes": first, "second_half_bytes": second, "samples": [(round(t, 1), resident) for t, resident in samples]},
-        "server": metrics.reuse(before, metrics.scrape(control)),
+        "memory": {
+            "first_half_bytes": first,
+            "second_half_bytes": second,
+            "most_bytes": max(resident for _, resident in samples),
+            "samples": [(round(t, 1), resident) for t, resident in samples],
+        },
+        "server": metrics.reuse(before, after),
+        "descriptors": metrics.total(after, "process_open_fds") - descriptors,
+        "device": json.loads(control.call("GET", "/cache"))["tiers"][0],
         "foreign_cores": round(foreign.cores(), 2),
     }
+
+
+def tier_arguments(stack, options, budget):
+    if not options.tiers:
+        return ["--kv-host-bytes", "0"]
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    remote = ["--kv-remote", options.remote] if options.remote else []
+    return ["--kv-host-bytes", str(budget), "--kv-disk-path", folder, "--kv-disk-bytes", str(4 * budget), "--kv-check", *remote]
 
 
 def soak(options):
@@ -324,9 +369,16 @@ def soak(options):
     took = stats.spread(question.seconds for question in questions)
     print(f"{len(questions)} answers without load, p50 {stats.show_seconds(took['p50'])}", file=sys.stderr)
     budget = int(sum(sizes) * options.budget_share)
-    arguments = ["--kv-device-bytes", str(budget), "--max-running", str(options.streams)]
-    with serving.Server(options, *arguments, name="soak-server") as loaded:
+    with contextlib.ExitStack() as stack:
+        arguments = ["--kv-device-bytes", str(budget), "--max-running", str(options.streams)]
+        arguments += tier_arguments(stack, options, budget)
+        loaded = stack.enter_context(serving.Server(options, *arguments, name="soak-server"))
+        idle = machine.resident_bytes(loaded.pid)
         result = under_load(loaded.url, loaded.pid, questions, topics, options)
+    if options.tiers:
+        names = ["device", "host", "disk", *(["remote"] if options.remote else [])]
+        result["tiers"] = {"names": names, "idle_bytes": idle, "budget_bytes": 2 * budget}
+        result["tiers"] |= {"device": result["device"], "descriptors": result["descriptors"]}
     return {
         "machine": machine.describe(),
         "model": options.model.name,
@@ -348,6 +400,8 @@ def main():
     parser.add_argument("--words", type=int, default=45, help="of each of a schema's four modules, at least (default: 45)")
     parser.add_argument("--budget-share", type=float, default=0.5, help="KV budget as a share of all modules' bytes (default: 0.5)")
     parser.add_argument("--hang-up", type=float, default=0, metavar="SHARE", help="share of requests whose client leaves after two tokens")
+    parser.add_argument("--tiers", action="store_true", help="with tiers below the device")
+    parser.add_argument("--remote", metavar="URI", help="and this store")
     parser.add_argument("--seed", default="promptcached")
     parser.add_argument("--docs", action="store_true", help="write the result into docs/benchmarks.md")
     options = parser.parse_args()
@@ -357,7 +411,7 @@ def main():
     figure.soak_run(result["memory"]["samples"], result["health"]["probes"], serving.RESULTS / "soak.png")
     print("loadtest/results/soak.json and soak.png")
     if options.docs:
-        document.write_part("soak", markdown(result))
+        document.write_part("soak-tiers" if options.tiers else "soak", markdown(result))
     sys.exit(0 if all(passed for *_, passed in checks(result)) else 1)
 
 

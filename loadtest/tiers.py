@@ -36,7 +36,7 @@ TOKENS = 3500
 QUICK_TOKENS = 500
 FIGURE = serving.PROJECT / "docs" / "images" / "tiers.png"
 RECORD = serving.RESULTS / "tiers.json"
-BUCKET = "kv"
+BUCKET = "modules"
 ROOM_BYTES = 8 << 20  # for the request's own tokens
 
 

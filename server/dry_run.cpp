@@ -133,6 +133,9 @@ std::vector<Tier> tiers(const Config& config, std::size_t free_host_bytes, std::
   if (!below.disk_path.empty()) {
     all.push_back({"disk", below.disk_bytes, "--kv-disk-bytes, in " + below.disk_path.string()});
   }
+  if (!below.remote_uri.empty()) {
+    all.push_back({"remote", std::nullopt, "as much as that store keeps"});
+  }
   return all;
 }
 

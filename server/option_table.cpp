@@ -234,6 +234,14 @@ void add_cache_options(std::vector<Option>& table, const Config& defaults) {
                    text([](Config& c) -> auto& { return c.engine.tiers.disk_path; })});
   table.push_back({"kv-disk-bytes", group, "BYTES", "How much of it", show_bytes(defaults.engine.tiers.disk_bytes),
                    bytes([](Config& c) -> auto& { return c.engine.tiers.disk_bytes; }, 1U << 20)});
+  table.push_back({"kv-remote", group, "URI",
+                   "Share modules with other servers through redis://, rediss://, redis-cluster:// or s3:// (docs/"
+                   "operations.md)",
+                   "", text([](Config& c) -> auto& { return c.engine.tiers.remote_uri; })});
+  table.push_back(
+      {"kv-remote-timeout", group, "TIME", "How long that store may take to answer",
+       show_duration(defaults.engine.tiers.remote_timeout),
+       duration([](Config& c) -> auto& { return c.engine.tiers.remote_timeout; }, std::chrono::milliseconds(1))});
   table.push_back({"kv-codec", group, "FORM",
                    "Numbers of modules below the device: raw (as on the device), fp16, bf16, int8. docs/operations.md "
                    "tells what each changes",

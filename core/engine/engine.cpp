@@ -124,6 +124,7 @@ class EngineImpl final : public Engine {
   void idle();
   void start_registration(std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done);
   Status check_fits(const GenerateRequest& request) const;
+  void prefetch(const GenerateRequest& request);
   void collect();
   void collect_tier(TierLabel label, const kv::TierStats& stats);
   void publish_status() {
@@ -164,6 +165,7 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
                                                  " places and the queue of " + std::to_string(options_.max_queue) +
                                                  " are taken; try again later");
   }
+  prefetch(request);
   auto stream = std::make_shared<TokenStream>();
   stream->on_cancel([this] { wake(); });
   auto sequence = std::make_shared<Sequence>(std::move(request), stream, text_.tokenizer, pool_);
@@ -177,6 +179,19 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
     return make_error(ErrorCode::kQueueFull, "the engine's inbox is full; try again later");
   }
   return stream;
+}
+
+// While the engine is in a step, what this request will ask for can come nearer.
+void EngineImpl::prefetch(const GenerateRequest& request) {
+  if (!tiers_.has_tiers() || running_ + waiting_ == 0 || request.bypass_cache) {
+    return;
+  }
+  for (const pml::CachedPart& part : request.plan.cached) {
+    const kv::ModuleKey& key = request.version->keys[static_cast<std::size_t>(part.entry)];
+    if (!pool_.contains(key)) {
+      tiers_.prefetch(key);
+    }
+  }
 }
 
 // A request that could never run, even alone, is refused before anything is computed for it.

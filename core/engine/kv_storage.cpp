@@ -3,9 +3,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/base/sha256.h"
 #include "core/kv/tiers/disk_tier.h"
 #include "core/kv/tiers/host_tier.h"
+#include "core/kv/tiers/remote_tier.h"
 
 namespace promptcached::engine {
 namespace {
@@ -91,6 +93,16 @@ std::vector<std::unique_ptr<kv::Tier>> make_tiers(const TierOptions& options, kv
       throw std::runtime_error(opened.error().message);
     }
     tiers.push_back(std::move(opened).value());
+  }
+  if (!options.remote_uri.empty()) {
+    Result<std::unique_ptr<kv::RemoteStore>> store =
+        kv::RemoteStore::open({.uri = options.remote_uri, .timeout = options.remote_timeout});
+    if (!store.ok()) {
+      throw std::runtime_error("--kv-remote: " + store.error().message);
+    }
+    log::info("remote KV: {}", (*store)->describe());
+    tiers.push_back(std::make_unique<kv::RemoteTier>(kv::RemoteTier::Options{record_identity(model.info()), {}},
+                                                     std::move(store).value()));
   }
   return tiers;
 }

@@ -1,6 +1,7 @@
 // Where an engine's KV lies: the model's device, and the tiers below it that the options ask for.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -23,6 +24,8 @@ struct TierOptions {
   std::optional<std::size_t> host_bytes;  // 0: none; nullopt: a quarter of the host memory that is free
   std::filesystem::path disk_path{};      // empty: none
   std::size_t disk_bytes = std::size_t{64} << 30U;
+  std::string remote_uri{};  // kv::RemoteStore's; empty: none
+  std::chrono::milliseconds remote_timeout{2000};
   kv::KvCodec codec{};
 };
 

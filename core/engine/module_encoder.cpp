@@ -302,7 +302,7 @@ ModuleEncoder::Activation ModuleEncoder::seek_entry(Job& job, pml::EntryIndex en
 // What was loaded stays, also when nobody waits for it any more.
 void ModuleEncoder::loaded(const std::weak_ptr<Job>& weak, pml::EntryIndex entry, kv::TierMover::Loaded loaded) {
   if (loaded.tier.has_value()) {
-    pool_.publish(loaded.pin, loaded.recompute_seconds);
+    pool_.publish(loaded.pin, loaded.worth);
   }
   const std::shared_ptr<Job> job = weak.lock();
   if (job == nullptr) {
@@ -553,7 +553,7 @@ void ModuleEncoder::finish(Job& job) {
       const pml::Module& module = job.module_of(part.entry);
       const std::int32_t rows = module.token_count() + placeholder_count(module);
       // Does nothing for private KV.
-      pool_.publish(part.pin, job.seconds * rows / static_cast<double>(job.rows.size()));
+      pool_.publish(part.pin, {job.seconds * rows / static_cast<double>(job.rows.size()), 0});
       if (pool_.contains(part.pin.key())) {
         tiers_.write_through(part.pin.key());
       }

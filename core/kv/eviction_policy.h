@@ -14,6 +14,12 @@ enum class EvictionKind {
 };
 std::string_view to_string(EvictionKind kind);
 
+// What is known of a module's worth, wherever it lies.
+struct ModuleWorth {
+  double recompute_seconds = 0;  // what its loss would cost; 0: unknown, then it is worth what its bytes are on average
+  double frequency = 0;          // uses, the older the less
+};
+
 // What a policy knows of a module; each tier's entry has one as its base. Its holder fills in the first three, and
 // takes the item out of the policy while it changes them.
 struct EvictionItem {

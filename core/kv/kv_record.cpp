@@ -64,7 +64,7 @@ FixedFields fixed_fields(const RecordHeader& header) {
   fields.tokens = header.tokens;
   fields.extra_tokens = header.extra_tokens;
   fields.priority = header.retention.priority;
-  fields.recompute_seconds = header.recompute_seconds;
+  fields.recompute_seconds = header.worth.recompute_seconds;
   fields.ttl_seconds = header.retention.ttl.has_value() ? header.retention.ttl->count() : kNoTtl;
   fields.last_use_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(header.last_use.time_since_epoch()).count();
@@ -86,7 +86,7 @@ std::optional<RecordHeader> header_of(const FixedFields& fields) {
   header.tokens = fields.tokens;
   header.extra_tokens = fields.extra_tokens;
   header.codec = {static_cast<KvCodec::Form>(fields.form), static_cast<KvCodec::Compression>(fields.compression)};
-  header.recompute_seconds = fields.recompute_seconds;
+  header.worth.recompute_seconds = fields.recompute_seconds;
   header.last_use = RecordHeader::Time(std::chrono::milliseconds(fields.last_use_ms));
   header.retention.pin = fields.pin != 0;
   header.retention.priority = fields.priority;
@@ -202,7 +202,7 @@ std::optional<RecordFault> DeviceSink::begin(const RecordHeader& header) {
     return codec_->copies() ? plane.bytes == codec_->plane_bytes() : plane.bytes <= longest;
   });
   planes_ = header.planes;
-  recompute_seconds_ = header.recompute_seconds;
+  worth_ = header.worth;
   return fits ? std::nullopt : std::optional(RecordFault::kDamaged);
 }
 

@@ -39,7 +39,7 @@ struct RecordHeader {
   std::int32_t tokens = 0;
   std::int32_t extra_tokens = 0;
   KvCodec codec;
-  double recompute_seconds = 0;  // what encoding it took; 0: unknown
+  ModuleWorth worth;  // its frequency is not written down: uses of another run say little
   Time last_use;
   Retention retention;
   std::vector<Plane> planes;  // geometry.planes() of them
@@ -120,7 +120,7 @@ class DeviceSink final {
   // Checks and decodes a plane.
   std::optional<RecordFault> put(std::int32_t index, std::span<const std::byte> encoded);
 
-  double recompute_seconds() const { return recompute_seconds_; }  // after begin()
+  const ModuleWorth& worth() const { return worth_; }  // after begin()
   const RecordIdentity& identity() const { return identity_; }
   const ModuleKey& key() const { return key_; }
   std::size_t bytes() const { return identity_.geometry.bytes(std::int64_t{tokens_} + extra_tokens_); }
@@ -134,7 +134,7 @@ class DeviceSink final {
   KvAllocator& memory_;
   std::optional<PlaneCodec> codec_;
   std::vector<RecordHeader::Plane> planes_;
-  double recompute_seconds_ = 0;
+  ModuleWorth worth_;
   std::vector<std::byte> staged_;
 };
 

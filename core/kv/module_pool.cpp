@@ -264,7 +264,7 @@ struct ModulePool::Impl {
             .pins = entry.pins,
             .hits = entry.hits,
             .idle_seconds = std::max(idle, 0.0),
-            .recompute_seconds = entry.recompute_seconds,
+            .worth = {entry.recompute_seconds, entry.frequency},
             .retention = entry.retention};
   }
 
@@ -421,7 +421,7 @@ Result<ModulePin> ModulePool::create_entry(const ModuleKey* key, std::int32_t to
   return ModulePin(this, *created);
 }
 
-void ModulePool::publish(const ModulePin& pin, double recompute_seconds) {
+void ModulePool::publish(const ModulePin& pin, const ModuleWorth& worth) {
   assert(pin.pool_ == this);
   const TimePoint at = impl_->now();
   // The lock also orders the encoder's writes before the reads of whoever finds the module.
@@ -430,7 +430,11 @@ void ModulePool::publish(const ModulePin& pin, double recompute_seconds) {
   if (entry.state == ModuleState::kEncoding) {  // not removed meanwhile
     entry.state = ModuleState::kPublished;
     ++impl_->published;
-    entry.recompute_seconds = recompute_seconds;
+    entry.recompute_seconds = worth.recompute_seconds;
+    if (worth.frequency > 0) {
+      entry.frequency = worth.frequency;
+      impl_->policy.adopt(entry);
+    }
     impl_->count_use(entry, at);
   }
 }

@@ -103,8 +103,8 @@ struct ModuleInfo {
   std::int32_t tokens = 0;
   std::int64_t pins = 0;
   std::int64_t hits = 0;
-  double idle_seconds = 0;       // since its last use
-  double recompute_seconds = 0;  // 0: unknown
+  double idle_seconds = 0;  // since its last use
+  ModuleWorth worth;
   Retention retention;
 };
 
@@ -144,9 +144,8 @@ class ModulePool {
                            const Retention& retention);
   // The same for KV that only its holder will ever read (cache="false", `cache: bypass`): freed with the last pin.
   Result<ModulePin> create_private(std::int32_t tokens, std::int32_t extra_tokens);
-  // Makes a created module findable. Its KV is immutable from here on. `recompute_seconds`: what its loss would cost,
-  // as far as known (0: it is not).
-  void publish(const ModulePin& pin, double recompute_seconds = 0);
+  // Makes a created module findable. Its KV is immutable from here on.
+  void publish(const ModulePin& pin, const ModuleWorth& worth = {});
 
   // Ends the departure that on_leave began: the module goes, unless somebody has pinned it meanwhile. Returns whether
   // it went.

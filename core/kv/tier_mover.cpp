@@ -102,6 +102,12 @@ void TierMover::load(ModulePin destination, bool urgent, Done done) {
   add({Task::Kind::kLoad, key, std::move(destination), std::move(done)}, urgent);
 }
 
+void TierMover::prefetch(const ModuleKey& key) {
+  if (has_tiers()) {
+    add({Task::Kind::kPrefetch, key, {}, {}}, true);
+  }
+}
+
 bool TierMover::keeps(const ModuleKey& key) const {
   if (tier(TierName::kHost) != nullptr) {
     return true;
@@ -201,7 +207,8 @@ void TierMover::work(bool urgent_only) {
     Task task = std::move(line.front());
     line.pop_front();
     ++begun_;
-    const bool carries = task.kind != Task::Kind::kRemove && task.kind != Task::Kind::kPurge;
+    const bool carries =
+        task.kind == Task::Kind::kLoad || task.kind == Task::Kind::kLeave || task.kind == Task::Kind::kWriteThrough;
     under_way_ += task.kind == Task::Kind::kWriteThrough ? 1 : 0;
     lock.unlock();
     run(task);
@@ -225,6 +232,9 @@ void TierMover::run(Task& task) {
     case Task::Kind::kLoad:
       run_load(task);
       return;
+    case Task::Kind::kPrefetch:
+      run_prefetch(task.key);
+      return;
     case Task::Kind::kLeave:
       run_leave(task);
       return;
@@ -243,7 +253,7 @@ void TierMover::run(Task& task) {
 void TierMover::run_load(Task& task) {
   Loaded loaded;
   for (const auto& tier : options_.tiers) {
-    if (tier->may_have(task.key) && load_from(*tier, task.pin, loaded.recompute_seconds) == LoadOutcome::kLoaded) {
+    if (tier->may_have(task.key) && load_from(*tier, task.pin, loaded.worth) == LoadOutcome::kLoaded) {
       loaded.tier = tier->name();
       break;
     }
@@ -253,7 +263,7 @@ void TierMover::run_load(Task& task) {
   ended_.emplace_back(std::move(task.done), std::move(loaded));
 }
 
-LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, double& recompute_seconds) {
+LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, ModuleWorth& worth) {
   const ModuleKv& kv = pin.kv();
   DeviceSink sink(kv.data, options_.identity, pin.key(), kv.tokens, kv.extra_tokens, pool_.memory());
   const auto began = std::chrono::steady_clock::now();
@@ -261,7 +271,7 @@ LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, double& recom
   const double took = seconds_since(began);
   const TierLabel label = label_of(tier.name());
   if (outcome == LoadOutcome::kLoaded) {
-    recompute_seconds = sink.recompute_seconds();
+    worth = sink.worth();
     cost_of(tier).observe(sink.bytes(), took);
     metrics_.cache_transfer_bytes(label, TierLabel::kDevice).add(static_cast<double>(sink.bytes()));
     metrics_.cache_transfer_seconds(label, TierLabel::kDevice).observe(took);
@@ -272,6 +282,15 @@ LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, double& recom
     metrics_.tier_errors(label).add();
   }
   return outcome;
+}
+
+void TierMover::run_prefetch(const ModuleKey& key) {
+  for (const auto& tier : options_.tiers) {
+    if (tier->may_have(key)) {
+      tier->prefetch(key);
+      return;
+    }
+  }
 }
 
 // Into the nearest tier that takes it. Disk and remote store have most modules already, since they are written through.
@@ -368,7 +387,7 @@ RecordHeader TierMover::header_for(const ModulePin& pin) const {
   header.last_use = std::chrono::system_clock::now();
   if (const std::optional<ModuleInfo> info = pool_.info(pin.key())) {
     header.retention = info->retention;
-    header.recompute_seconds = info->recompute_seconds;
+    header.worth = info->worth;
     header.last_use -=
         std::chrono::duration_cast<RecordHeader::Time::duration>(std::chrono::duration<double>(info->idle_seconds));
   }

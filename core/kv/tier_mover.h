@@ -45,7 +45,7 @@ class TierMover final {
   struct Loaded {
     ModulePin pin;                 // the destination, filled when `tier` is there
     std::optional<TierName> tier;  // where it came from
-    double recompute_seconds = 0;  // as its record says
+    ModuleWorth worth;             // as its record says
   };
   using Done = std::function<void(Loaded)>;
 
@@ -61,6 +61,8 @@ class TierMover final {
 
   // Whether a tier may have the module, and can be expected to give it sooner than it is computed (0: unknown).
   bool worth_loading(const ModuleKey& key, std::size_t bytes, double recompute_seconds);
+  // A request that waits will want it: brings it nearer while the engine is at something else.
+  void prefetch(const ModuleKey& key);
   // Fills `destination`, which was created under the module's key and is not published; `done` is called by deliver().
   // Urgent ones come first.
   void load(ModulePin destination, bool urgent, Done done);
@@ -92,7 +94,7 @@ class TierMover final {
 
  private:
   struct Task {
-    enum class Kind { kLoad, kLeave, kWriteThrough, kRemove, kPurge };
+    enum class Kind { kLoad, kPrefetch, kLeave, kWriteThrough, kRemove, kPurge };
     Kind kind = Kind::kPurge;
     ModuleKey key{};
     ModulePin pin{};
@@ -103,11 +105,12 @@ class TierMover final {
   void work(bool urgent_only);
   void run(Task& task);
   void run_load(Task& task);
+  void run_prefetch(const ModuleKey& key);
   void run_leave(Task& task);
   void run_write_through(const ModuleKey& key);
   void run_remove(const ModuleKey& key);
   void run_purge();
-  LoadOutcome load_from(Tier& tier, const ModulePin& pin, double& recompute_seconds);
+  LoadOutcome load_from(Tier& tier, const ModulePin& pin, ModuleWorth& worth);
   bool store_in(Tier& tier, RecordSource& source, TierLabel from);
   std::unique_ptr<RecordSource> source_of(const ModuleKey& key, TierLabel& from);
   RecordHeader header_for(const ModulePin& pin) const;

@@ -57,6 +57,11 @@ void CircuitBreaker::failed() {
   next_probe_ = options_.now() + pause_;
 }
 
+bool CircuitBreaker::ready() const {
+  const std::lock_guard lock(mutex_);
+  return !open_ || options_.now() >= next_probe_;
+}
+
 bool CircuitBreaker::open() const {
   const std::lock_guard lock(mutex_);
   return open_;

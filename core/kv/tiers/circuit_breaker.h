@@ -31,6 +31,8 @@ class CircuitBreaker final {
   void failed();
 
   bool open() const;
+  // Whether allow() would say yes now; changes nothing.
+  bool ready() const;
 
  private:
   const Options options_;

@@ -261,6 +261,14 @@ LoadOutcome DiskTier::load(DeviceSink& sink) {
   return outcome;
 }
 
+// Into the system's page cache.
+void DiskTier::prefetch(const ModuleKey& key) {
+  const File file(::open(path_of(key).c_str(), O_RDONLY | O_CLOEXEC));
+  if (file) {
+    posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED);
+  }
+}
+
 LoadOutcome DiskTier::read(int file, DeviceSink& sink) {
   const Opened opened = read_header(file, options_.identity);
   if (opened.failed) {

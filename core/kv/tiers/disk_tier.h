@@ -40,6 +40,7 @@ class DiskTier final : public Tier {
   TierName name() const override { return TierName::kDisk; }
   bool has(const ModuleKey& key) const override;
   LoadOutcome load(DeviceSink& sink) override;
+  void prefetch(const ModuleKey& key) override;
   StoreOutcome store(RecordSource& source) override;
   void remove(const ModuleKey& key) override;
   void set_retention(const ModuleKey& key, const Retention& retention) override;

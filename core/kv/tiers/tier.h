@@ -36,7 +36,8 @@ struct TierStats {
   std::int64_t entries = 0;
 };
 
-// Thread-safe. load() and store() may take as long as their medium does; the others but remove() never wait for one.
+// Thread-safe. load(), prefetch(), store() and remove() may take as long as their medium does; the others never wait
+// for one.
 class Tier {
  public:
   virtual ~Tier() = default;
@@ -47,6 +48,8 @@ class Tier {
   virtual bool has(const ModuleKey& key) const = 0;
   virtual bool may_have(const ModuleKey& key) const { return has(key); }
   virtual LoadOutcome load(DeviceSink& sink) = 0;
+  // It will be loaded soon: what can be fetched ahead is fetched. May take as long as load().
+  virtual void prefetch(const ModuleKey&) {}
   // Makes room as its policy says. Nothing is visible before all of it is there.
   virtual StoreOutcome store(RecordSource& source) = 0;
   virtual void remove(const ModuleKey& key) = 0;

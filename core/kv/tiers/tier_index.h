@@ -47,7 +47,8 @@ class TierIndex final {
     Entry entry;
     entry.key = header.key;
     entry.bytes = bytes;
-    entry.recompute_seconds = header.recompute_seconds;
+    entry.recompute_seconds = header.worth.recompute_seconds;
+    entry.frequency = header.worth.frequency;
     entry.tokens = header.total_tokens();
     entry.last_use = header.last_use;
     entry.retain(header.retention);
@@ -55,7 +56,7 @@ class TierIndex final {
     const auto [place, is_new] = entries_.emplace(header.key, std::move(entry));
     assert(is_new);
     used_bytes_ += bytes;
-    policy_.count_use(place->second);
+    header.worth.frequency == 0 ? policy_.count_use(place->second) : policy_.adopt(place->second);
     offer(place->second);
     return place->second;
   }
@@ -124,7 +125,7 @@ class TierIndex final {
                        .pins = 0,
                        .hits = entry->hits,
                        .idle_seconds = std::max(idle, 0.0),
-                       .recompute_seconds = entry->recompute_seconds,
+                       .worth = {entry->recompute_seconds, entry->frequency},
                        .retention = entry->retention});
     }
     return infos;

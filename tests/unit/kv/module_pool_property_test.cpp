@@ -215,7 +215,7 @@ class Pair {
     if (!pins_.empty()) {
       const Held& held = any_held();
       const double seconds = pick(4);  // 0: not known
-      real_.pool->publish(held.pin, seconds);
+      real_.pool->publish(held.pin, {seconds, 0});
       model_.publish(held.id, seconds);
     }
     return "";

@@ -104,7 +104,7 @@ struct PoolFixture {
     if (!pin) {
       return {};
     }
-    pool->publish(*pin, recompute_seconds);
+    pool->publish(*pin, {recompute_seconds, 0});
     return std::move(pin).value();
   }
   void advance(double seconds) {

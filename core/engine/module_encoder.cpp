@@ -2,28 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
-#include <set>
 #include <string>
 
 namespace promptcached::engine {
 namespace {
-
-std::int32_t placeholder_count(const pml::Module& module) {
-  std::int32_t count = 0;
-  for (const pml::Parameter& parameter : module.parameters) {
-    count += parameter.length;
-  }
-  return count;
-}
-
-// How many tokens' KV of an entry is kept. Placeholders are read by later passes in contextual mode alone.
-std::int32_t kept_tokens(const pml::Schema& schema, pml::EntryIndex entry) {
-  const pml::ModuleIndex index = schema.entries[static_cast<std::size_t>(entry)].module;
-  const pml::Module& module = schema.modules[static_cast<std::size_t>(index)];
-  const bool keeps_placeholders = schema.attention == pml::AttentionMode::kContextual;
-  return module.token_count() + (keeps_placeholders ? placeholder_count(module) : 0);
-}
 
 SourceLabel source_label(kv::TierName tier) {
   switch (tier) {
@@ -38,92 +20,6 @@ SourceLabel source_label(kv::TierName tier) {
 }
 
 }  // namespace
-
-// KV of an entry as the pass reads or writes it.
-struct ModuleEncoder::Part {
-  pml::EntryIndex entry = 0;
-  kv::ModulePin pin;
-  model::KvArray text;
-  model::KvArray placeholders;  // the same array in contextual mode, scratch otherwise, empty when not visible
-  std::int32_t placeholder_offset = 0;
-  std::int32_t limit = 0;  // context: only tokens below this position are seen
-  bool is_new = false;     // an output computed by this job
-  SourceLabel source = SourceLabel::kComputed;
-};
-
-// One encoding pass on its way into memory.
-struct ModuleEncoder::Job {
-  struct Row {
-    TokenId token = 0;
-    std::int32_t position = 0;
-    model::KvArray kv;
-    std::int32_t offset = 0;
-  };
-  struct Waiter {
-    pml::EntryIndex entry = 0;
-    std::weak_ptr<void> owner;
-    Ready ready;
-  };
-
-  std::shared_ptr<const SchemaVersion> version;
-  int pass = 0;
-  std::shared_ptr<PrivateKv> private_kv;
-  bool background = false;
-  std::vector<Waiter> waiters;
-  std::weak_ptr<Job> self;
-
-  std::vector<Part> context;
-  std::vector<Part> outputs;
-  kv::ModulePin scratch;             // placeholders' KV where nobody keeps it
-  int pending = 0;                   // entries that other jobs are computing for this one
-  int loading = 0;                   // entries on their way from a lower tier
-  std::set<pml::EntryIndex> sought;  // below the device, once each
-  std::optional<Error> failure;
-  bool active = false;
-
-  std::vector<Row> rows;
-  std::size_t done_rows = 0;
-  std::size_t step_rows = 0;  // of the batch being run
-  double seconds = 0;         // its share of the steps it was in: what its rows cost to compute
-  Clock::time_point began;
-
-  bool finished() const { return active && done_rows == rows.size(); }
-  const pml::Schema& schema() const { return *version->schema; }
-  const pml::EncodingPass& encoding() const { return schema().passes[static_cast<std::size_t>(pass)]; }
-  const pml::Module& module_of(pml::EntryIndex entry) const {
-    const pml::Entry& found = schema().entries[static_cast<std::size_t>(entry)];
-    return schema().modules[static_cast<std::size_t>(found.module)];
-  }
-  bool keeps_placeholders() const { return schema().attention == pml::AttentionMode::kContextual; }
-  Part* find_part(pml::EntryIndex entry) {
-    for (std::vector<Part>* parts : {&context, &outputs}) {
-      for (Part& part : *parts) {
-        if (part.entry == entry) {
-          return &part;
-        }
-      }
-    }
-    return nullptr;
-  }
-  // Whoever waits for it has it.
-  bool satisfied() {
-    return std::all_of(waiters.begin(), waiters.end(), [this](const Waiter& waiter) {
-      const Part* const part = find_part(waiter.entry);
-      return part != nullptr && part->pin;
-    });
-  }
-  // Resident KV, for a context entry or an output that was there already. Empty modules have an empty pin.
-  static void attach(Part& part, kv::ModulePin pin) {
-    if (!pin) {
-      return;
-    }
-    const kv::ModuleKv& kv = pin.kv();
-    part.text = {kv.data, kv.total_tokens()};
-    part.placeholders = part.text;
-    part.placeholder_offset = kv.tokens;
-    part.pin = std::move(pin);
-  }
-};
 
 ModuleEncoder::ModuleEncoder(kv::ModulePool& pool, kv::TierMover& tiers, Metrics& metrics, RetentionLookup retention)
     : pool_(pool), tiers_(tiers), metrics_(metrics), retention_(std::move(retention)) {}
@@ -142,27 +38,29 @@ std::optional<kv::ModulePin> ModuleEncoder::acquire(Want want) {
   } else if (std::optional<kv::ModulePin> pin = pool_.pin(want.version->keys[static_cast<std::size_t>(want.entry)])) {
     return pin;
   }
-  std::shared_ptr<Job> job = find_job(want);
+  std::shared_ptr<EncodeJob> job = find_job(want);
   if (job == nullptr) {
     job = add_job(want);
   }
   job->background = job->background && want.background;
-  job->waiters.push_back({want.entry, std::move(want.owner), std::move(want.ready)});
+  // What another schema's job computes has the index of that schema.
+  const pml::EntryIndex entry = job->version == want.version ? want.entry : job->encoding().entries.front();
+  job->waiters.push_back({entry, std::move(want.owner), std::move(want.ready)});
   return std::nullopt;
 }
 
 // Single flight: entries of different schemas with one key are one job.
-std::shared_ptr<ModuleEncoder::Job> ModuleEncoder::find_job(const Want& want) const {
+std::shared_ptr<EncodeJob> ModuleEncoder::find_job(const Want& want) const {
   const kv::ModuleKey& key = want.version->keys[static_cast<std::size_t>(want.entry)];
   const int pass = want.version->schema->entries[static_cast<std::size_t>(want.entry)].pass;
-  for (const std::shared_ptr<Job>& job : jobs_) {
+  for (const std::shared_ptr<EncodeJob>& job : jobs_) {
     if (job->private_kv != want.private_kv) {
       continue;
     }
     if (job->version == want.version && job->pass == pass) {
       return job;
     }
-    // Another schema's job is as good only when it computes just this entry: waiters name entries by their own schema.
+    // Another schema's job is as good when it computes just this entry.
     const pml::EncodingPass& encoding = job->encoding();
     if (want.private_kv == nullptr && encoding.entries.size() == 1 &&
         want.version->schema->passes[static_cast<std::size_t>(pass)].entries.size() == 1 &&
@@ -173,8 +71,8 @@ std::shared_ptr<ModuleEncoder::Job> ModuleEncoder::find_job(const Want& want) co
   return nullptr;
 }
 
-std::shared_ptr<ModuleEncoder::Job> ModuleEncoder::add_job(const Want& want) {
-  auto job = std::make_shared<Job>();
+std::shared_ptr<EncodeJob> ModuleEncoder::add_job(const Want& want) {
+  auto job = std::make_shared<EncodeJob>();
   job->self = job;
   job->version = want.version;
   job->pass = want.version->schema->entries[static_cast<std::size_t>(want.entry)].pass;
@@ -193,7 +91,7 @@ void ModuleEncoder::fill(BatchBuilder& builder, std::int32_t rows, std::int32_t 
     std::int32_t budget = background ? std::min(rows, background_rows) : rows;
     // Activation may put further jobs in line; they are met by the same walk.
     for (auto it = jobs_.begin(); it != jobs_.end() && budget > 0; ++it) {
-      Job& job = **it;
+      EncodeJob& job = **it;
       // While one job waits for memory no other may take any, but those that have theirs go on.
       if (job.background != background || (starved_ && !job.active)) {
         continue;
@@ -211,18 +109,18 @@ void ModuleEncoder::fill(BatchBuilder& builder, std::int32_t rows, std::int32_t 
   }
 }
 
-std::int32_t ModuleEncoder::add_rows(BatchBuilder& builder, Job& job, std::int32_t budget) {
+std::int32_t ModuleEncoder::add_rows(BatchBuilder& builder, EncodeJob& job, std::int32_t budget) {
   job.step_rows = std::min<std::size_t>(job.rows.size() - job.done_rows, static_cast<std::size_t>(budget));
   builder.begin_group();
   for (std::size_t i = job.done_rows; i < job.done_rows + job.step_rows; ++i) {
-    const Job::Row& row = job.rows[i];
+    const EncodeJob::Row& row = job.rows[i];
     builder.add_row(row.token, row.position, row.kv, row.offset);
   }
-  builder.show(visible_ranges(job));
+  builder.show(job.visible_ranges());
   return static_cast<std::int32_t>(job.step_rows);
 }
 
-ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
+ModuleEncoder::Activation ModuleEncoder::activate(EncodeJob& job) {
   if (job.failure.has_value()) {
     return Activation::kGone;
   }
@@ -241,7 +139,7 @@ ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
   if (const Activation outputs = gather_outputs(job); outputs != Activation::kActive) {
     return outputs;
   }
-  list_rows(job);
+  job.list_rows();
   job.active = true;
   job.began = Clock::now();
   return job.rows.empty() ? Activation::kWaiting : Activation::kActive;
@@ -250,7 +148,7 @@ ModuleEncoder::Activation ModuleEncoder::activate(Job& job) {
 // Loading takes no part of a step: it begins however many rows are left for encoding.
 void ModuleEncoder::begin_loads() {
   for (const bool background : {false, true}) {
-    for (const std::shared_ptr<Job>& job : jobs_) {
+    for (const std::shared_ptr<EncodeJob>& job : jobs_) {
       if (job->background == background && !job->active && job->pending == 0 && !starved_) {
         starved_ = seek(*job) == Activation::kNoMemory;
       }
@@ -260,11 +158,11 @@ void ModuleEncoder::begin_loads() {
 
 // What is waited for and lies in a lower tier is brought up. kActive: all has been looked for, and what is still
 // missing has to be computed.
-ModuleEncoder::Activation ModuleEncoder::seek(Job& job) {
+ModuleEncoder::Activation ModuleEncoder::seek(EncodeJob& job) {
   if (!tiers_.has_tiers() || job.private_kv != nullptr || job.failure.has_value()) {
     return Activation::kActive;
   }
-  for (const Job::Waiter& waiter : job.waiters) {
+  for (const EncodeJob::Waiter& waiter : job.waiters) {
     if (job.sought.contains(waiter.entry)) {
       continue;
     }
@@ -275,7 +173,7 @@ ModuleEncoder::Activation ModuleEncoder::seek(Job& job) {
   return job.loading > 0 ? Activation::kWaiting : Activation::kActive;
 }
 
-ModuleEncoder::Activation ModuleEncoder::seek_entry(Job& job, pml::EntryIndex entry) {
+ModuleEncoder::Activation ModuleEncoder::seek_entry(EncodeJob& job, pml::EntryIndex entry) {
   const kv::ModuleKey& key = job.version->keys[static_cast<std::size_t>(entry)];
   const std::int32_t kept = kept_tokens(job.schema(), entry);
   const std::int32_t tokens = job.module_of(entry).token_count();
@@ -300,20 +198,20 @@ ModuleEncoder::Activation ModuleEncoder::seek_entry(Job& job, pml::EntryIndex en
 }
 
 // What was loaded stays, also when nobody waits for it any more.
-void ModuleEncoder::loaded(const std::weak_ptr<Job>& weak, pml::EntryIndex entry, kv::TierMover::Loaded loaded) {
+void ModuleEncoder::loaded(const std::weak_ptr<EncodeJob>& weak, pml::EntryIndex entry, kv::TierMover::Loaded loaded) {
   if (loaded.tier.has_value()) {
     pool_.publish(loaded.pin, loaded.worth);
   }
-  const std::shared_ptr<Job> job = weak.lock();
+  const std::shared_ptr<EncodeJob> job = weak.lock();
   if (job == nullptr) {
     return;
   }
   --job->loading;
   if (loaded.tier.has_value()) {
-    Part part;
+    EncodePart part;
     part.entry = entry;
     part.source = source_label(*loaded.tier);
-    Job::attach(part, std::move(loaded.pin));
+    EncodeJob::attach(part, std::move(loaded.pin));
     job->outputs.push_back(std::move(part));
   }
   if (job->loading == 0 && job->satisfied()) {
@@ -322,7 +220,7 @@ void ModuleEncoder::loaded(const std::weak_ptr<Job>& weak, pml::EntryIndex entry
 }
 
 // Asks for an entry this job needs; kActive when it is attached already.
-ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex entry) {
+ModuleEncoder::Activation ModuleEncoder::want_for_job(EncodeJob& job, pml::EntryIndex entry) {
   Want want;
   want.version = job.version;
   want.entry = entry;
@@ -330,15 +228,15 @@ ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex 
   want.background = job.background;
   want.owner = job.self;
   want.ready = [weak = job.self, entry](Result<AcquiredModule> result) {
-    const std::shared_ptr<Job> waiting = weak.lock();
+    const std::shared_ptr<EncodeJob> waiting = weak.lock();
     if (waiting == nullptr) {
       return;
     }
     --waiting->pending;
     if (!result.ok()) {
       waiting->failure = result.error();
-    } else if (Part* part = waiting->find_part(entry); part != nullptr) {
-      Job::attach(*part, std::move(result->pin));
+    } else if (EncodePart* part = waiting->find_part(entry); part != nullptr) {
+      EncodeJob::attach(*part, std::move(result->pin));
     }
   };
   std::optional<kv::ModulePin> pin = acquire(std::move(want));
@@ -346,22 +244,22 @@ ModuleEncoder::Activation ModuleEncoder::want_for_job(Job& job, pml::EntryIndex 
     ++job.pending;
     return Activation::kWaiting;
   }
-  Part* part = job.find_part(entry);
+  EncodePart* part = job.find_part(entry);
   assert(part != nullptr);
-  Job::attach(*part, std::move(*pin));
+  EncodeJob::attach(*part, std::move(*pin));
   return Activation::kActive;
 }
 
-ModuleEncoder::Activation ModuleEncoder::gather_context(Job& job) {
+ModuleEncoder::Activation ModuleEncoder::gather_context(EncodeJob& job) {
   if (job.context.empty()) {
     for (const pml::ContextRef& ref : job.encoding().context) {
-      Part part;
+      EncodePart part;
       part.entry = ref.entry;
       part.limit = ref.limit;
       job.context.push_back(std::move(part));
     }
   }
-  for (Part& part : job.context) {
+  for (EncodePart& part : job.context) {
     if (!part.pin) {
       want_for_job(job, part.entry);
     }
@@ -370,18 +268,18 @@ ModuleEncoder::Activation ModuleEncoder::gather_context(Job& job) {
 }
 
 // Memory for what this job computes. Entries of the pass that are resident already are read instead.
-ModuleEncoder::Activation ModuleEncoder::gather_outputs(Job& job) {
-  std::vector<Part> known = std::move(job.outputs);  // what other jobs computed for this one
+ModuleEncoder::Activation ModuleEncoder::gather_outputs(EncodeJob& job) {
+  std::vector<EncodePart> known = std::move(job.outputs);  // what other jobs computed for this one
   job.outputs.clear();
   std::int32_t scratch_tokens = 0;
   for (const pml::EntryIndex entry : job.encoding().entries) {
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const Part& part) { return part.entry == entry && part.pin; });
+    const auto found = std::find_if(known.begin(), known.end(),
+                                    [&](const EncodePart& part) { return part.entry == entry && part.pin; });
     if (found != known.end()) {
       job.outputs.push_back(std::move(*found));
       continue;
     }
-    Result<Part> part = make_output(job, entry);
+    Result<EncodePart> part = make_output(job, entry);
     if (!part.ok()) {
       job.outputs.clear();  // what was reserved on the way is given back
       return cannot_reserve(job, entry, part.error());
@@ -401,7 +299,7 @@ ModuleEncoder::Activation ModuleEncoder::gather_outputs(Job& job) {
     return cannot_reserve(job, job.encoding().entries.front(), scratch.error());
   }
   job.scratch = std::move(*scratch);
-  for (Part& part : job.outputs) {
+  for (EncodePart& part : job.outputs) {
     if (part.is_new) {
       part.placeholders = {job.scratch.kv().data, scratch_tokens};
     }
@@ -410,14 +308,14 @@ ModuleEncoder::Activation ModuleEncoder::gather_outputs(Job& job) {
 }
 
 // One entry of the pass: pinned where it is resident, else with fresh memory.
-Result<ModuleEncoder::Part> ModuleEncoder::make_output(const Job& job, pml::EntryIndex entry) {
+Result<EncodePart> ModuleEncoder::make_output(const EncodeJob& job, pml::EntryIndex entry) {
   const pml::Module& module = job.module_of(entry);
   const kv::ModuleKey& key = job.version->keys[static_cast<std::size_t>(entry)];
   const bool shared = job.private_kv == nullptr && module.cache;
-  Part part;
+  EncodePart part;
   part.entry = entry;
   if (std::optional<kv::ModulePin> pin = shared ? pool_.pin(key) : std::nullopt) {
-    Job::attach(part, std::move(*pin));
+    EncodeJob::attach(part, std::move(*pin));
     return part;
   }
   part.is_new = true;
@@ -433,13 +331,13 @@ Result<ModuleEncoder::Part> ModuleEncoder::make_output(const Job& job, pml::Entr
   if (!pin.ok()) {
     return pin.error();
   }
-  Job::attach(part, std::move(*pin));
+  EncodeJob::attach(part, std::move(*pin));
   return part;
 }
 
-ModuleEncoder::Activation ModuleEncoder::cannot_reserve(Job& job, pml::EntryIndex entry, const Error& error) {
+ModuleEncoder::Activation ModuleEncoder::cannot_reserve(EncodeJob& job, pml::EntryIndex entry, const Error& error) {
   if (error.code == ErrorCode::kConflict) {  // another schema's job is computing it right now
-    Part wanted;
+    EncodePart wanted;
     wanted.entry = entry;
     job.outputs.push_back(std::move(wanted));
     return want_for_job(job, entry);
@@ -451,71 +349,8 @@ ModuleEncoder::Activation ModuleEncoder::cannot_reserve(Job& job, pml::EntryInde
   return Activation::kNoMemory;
 }
 
-// The pass's new tokens in position order, each with the place its K and V go to.
-void ModuleEncoder::list_rows(Job& job) {
-  for (const Part& part : job.outputs) {
-    if (!part.is_new) {
-      continue;
-    }
-    const pml::Module& module = job.module_of(part.entry);
-    std::int32_t offset = 0;
-    for (const pml::TokenRun& run : module.text) {
-      for (std::size_t i = 0; i < run.tokens.size(); ++i) {
-        job.rows.push_back({run.tokens[i], run.start + static_cast<std::int32_t>(i), part.text, offset++});
-      }
-    }
-    offset = part.placeholder_offset;
-    for (const pml::Parameter& parameter : module.parameters) {
-      for (std::size_t i = 0; i < parameter.placeholder.size(); ++i) {
-        job.rows.push_back(
-            {parameter.placeholder[i], parameter.start + static_cast<std::int32_t>(i), part.placeholders, offset++});
-      }
-    }
-  }
-  std::sort(job.rows.begin(), job.rows.end(),
-            [](const Job::Row& a, const Job::Row& b) { return a.position < b.position; });
-}
-
-// All KV in memory that the pass's next rows may see: context, entries that were resident, and its own earlier chunks.
-std::vector<PlacedRange> ModuleEncoder::visible_ranges(const Job& job) {
-  std::vector<PlacedRange> ranges;
-  const auto add = [&](const model::KvArray& kv, std::int32_t offset, std::int32_t start, std::int32_t count,
-                       std::int32_t limit) {
-    count = std::min(count, limit - start);
-    if (count > 0) {
-      ranges.push_back({kv, offset, count, start});
-    }
-  };
-  const auto add_part = [&](const Part& part, std::int32_t limit, bool placeholders) {
-    const pml::Module& module = job.module_of(part.entry);
-    std::int32_t offset = 0;
-    for (const pml::TokenRun& run : module.text) {
-      const std::int32_t count = static_cast<std::int32_t>(run.tokens.size());
-      add(part.text, offset, run.start, count, limit);
-      offset += count;
-    }
-    offset = part.placeholder_offset;
-    for (const pml::Parameter& parameter : module.parameters) {
-      if (placeholders) {
-        add(part.placeholders, offset, parameter.start, parameter.length, limit);
-      }
-      offset += parameter.length;
-    }
-  };
-  const std::vector<pml::ContextRef>& refs = job.encoding().context;
-  for (std::size_t i = 0; i < job.context.size(); ++i) {
-    add_part(job.context[i], job.context[i].limit, refs[i].placeholders);
-  }
-  constexpr std::int32_t kAll = std::numeric_limits<std::int32_t>::max();
-  const std::int32_t next = job.done_rows < job.rows.size() ? job.rows[job.done_rows].position : kAll;
-  for (const Part& part : job.outputs) {
-    add_part(part, part.is_new ? next : kAll, part.is_new || job.keeps_placeholders());
-  }
-  return ranges;
-}
-
 void ModuleEncoder::step_done(double seconds_per_row) {
-  for (const std::shared_ptr<Job>& job : in_step_) {
+  for (const std::shared_ptr<EncodeJob>& job : in_step_) {
     job->done_rows += job->step_rows;
     job->seconds += seconds_per_row * static_cast<double>(job->step_rows);
   }
@@ -524,7 +359,7 @@ void ModuleEncoder::step_done(double seconds_per_row) {
 
 bool ModuleEncoder::settle() {
   const bool delivered = tiers_.deliver();
-  std::vector<std::shared_ptr<Job>> ended;
+  std::vector<std::shared_ptr<EncodeJob>> ended;
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     if ((*it)->failure.has_value() || (*it)->finished()) {
       ended.push_back(*it);
@@ -533,7 +368,7 @@ bool ModuleEncoder::settle() {
       ++it;
     }
   }
-  for (const std::shared_ptr<Job>& job : ended) {
+  for (const std::shared_ptr<EncodeJob>& job : ended) {
     if (job->failure.has_value()) {
       fail(*job, *job->failure);
     } else {
@@ -544,8 +379,8 @@ bool ModuleEncoder::settle() {
   return delivered || !ended.empty();
 }
 
-void ModuleEncoder::finish(Job& job) {
-  for (Part& part : job.outputs) {
+void ModuleEncoder::finish(EncodeJob& job) {
+  for (EncodePart& part : job.outputs) {
     if (!part.is_new) {
       continue;
     }
@@ -567,9 +402,8 @@ void ModuleEncoder::finish(Job& job) {
     metrics_.module_encode().observe(std::chrono::duration<double>(Clock::now() - job.began).count());
   }
   std::vector<AcquiredModule> acquired;
-  for (const Job::Waiter& waiter : job.waiters) {
-    // A waiter of another schema joined a job of one entry: that entry is what it waits for.
-    const Part* part = job.encoding().entries.size() == 1 ? &job.outputs.front() : job.find_part(waiter.entry);
+  for (const EncodeJob::Waiter& waiter : job.waiters) {
+    const EncodePart* const part = job.find_part(waiter.entry);
     assert(part != nullptr);
     acquired.push_back({part->pin ? part->pin.duplicate() : kv::ModulePin(), part->source});
   }
@@ -584,8 +418,8 @@ void ModuleEncoder::finish(Job& job) {
   }
 }
 
-void ModuleEncoder::fail(Job& job, const Error& error) {
-  for (Job::Waiter& waiter : job.waiters) {
+void ModuleEncoder::fail(EncodeJob& job, const Error& error) {
+  for (EncodeJob::Waiter& waiter : job.waiters) {
     if (!waiter.owner.expired()) {
       waiter.ready(error);
     }
@@ -605,20 +439,21 @@ void ModuleEncoder::step_abandoned() { in_step_.clear(); }
 
 // Work whose last waiter has gone is not done: a cancelled request leaves nothing behind that would delay others.
 void ModuleEncoder::drop_unwanted() {
-  std::erase_if(jobs_, [](const std::shared_ptr<Job>& job) {
+  std::erase_if(jobs_, [](const std::shared_ptr<EncodeJob>& job) {
     return std::all_of(job->waiters.begin(), job->waiters.end(),
-                       [](const Job::Waiter& waiter) { return waiter.owner.expired(); });
+                       [](const EncodeJob::Waiter& waiter) { return waiter.owner.expired(); });
   });
 }
 
 bool ModuleEncoder::has_foreground_work() const {
-  return std::any_of(jobs_.begin(), jobs_.end(), [](const std::shared_ptr<Job>& job) { return !job->background; });
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const std::shared_ptr<EncodeJob>& job) { return !job->background; });
 }
 
 void ModuleEncoder::fail_starved() {
   // Registrations in line may hold what a request's module needs: they take it up again later.
   bool released = false;
-  for (const std::shared_ptr<Job>& job : jobs_) {
+  for (const std::shared_ptr<EncodeJob>& job : jobs_) {
     if (has_foreground_work() && job->background && !job->active && job->pending == 0 && !job->context.empty()) {
       job->context.clear();
       released = true;
@@ -628,8 +463,8 @@ void ModuleEncoder::fail_starved() {
     return;
   }
   for (const bool background : {false, true}) {
-    for (const std::shared_ptr<Job>& job : jobs_) {
-      if (job->background == background && !job->active && job->pending == 0) {
+    for (const std::shared_ptr<EncodeJob>& job : jobs_) {
+      if (job->background == background && !job->active && job->pending == 0 && job->loading == 0) {
         job->failure = make_error(ErrorCode::kTooLargeForCache,
                                   "module '" + job->module_of(job->encoding().entries.front()).path +
                                       "' and what it attends to do not fit the KV budget beside what is pinned; raise "
@@ -641,7 +476,7 @@ void ModuleEncoder::fail_starved() {
 }
 
 void ModuleEncoder::fail_all(const Error& error) {
-  for (const std::shared_ptr<Job>& job : jobs_) {
+  for (const std::shared_ptr<EncodeJob>& job : jobs_) {
     job->failure = error;
   }
   settle();

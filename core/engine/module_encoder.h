@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "core/base/metrics.h"
 #include "core/base/status.h"
 #include "core/engine/batch_builder.h"
+#include "core/engine/encode_job.h"
 #include "core/engine/generate_request.h"
 #include "core/engine/prefill_price.h"
 #include "core/engine/schema_version.h"
@@ -26,17 +26,6 @@
 #include "core/kv/tier_mover.h"
 
 namespace promptcached::engine {
-
-// KV that one request alone computes and reads (`cache: bypass`). Freed with the request.
-struct PrivateKv {
-  std::map<pml::EntryIndex, kv::ModulePin> entries;
-};
-
-// A module on the device, and how it came there for whom it is given to.
-struct AcquiredModule {
-  kv::ModulePin pin;
-  SourceLabel source = SourceLabel::kComputed;
-};
 
 class ModuleEncoder {
  public:
@@ -87,27 +76,23 @@ class ModuleEncoder {
   void fail_all(const Error& error);
 
  private:
-  struct Part;
-  struct Job;
   enum class Activation { kActive, kWaiting, kNoMemory, kGone };
 
-  std::shared_ptr<Job> find_job(const Want& want) const;
-  std::shared_ptr<Job> add_job(const Want& want);
-  static std::int32_t add_rows(BatchBuilder& builder, Job& job, std::int32_t budget);
+  std::shared_ptr<EncodeJob> find_job(const Want& want) const;
+  std::shared_ptr<EncodeJob> add_job(const Want& want);
+  static std::int32_t add_rows(BatchBuilder& builder, EncodeJob& job, std::int32_t budget);
   void begin_loads();
-  Activation activate(Job& job);
-  Activation seek(Job& job);
-  Activation seek_entry(Job& job, pml::EntryIndex entry);
-  void loaded(const std::weak_ptr<Job>& job, pml::EntryIndex entry, kv::TierMover::Loaded loaded);
-  Activation gather_context(Job& job);
-  Activation gather_outputs(Job& job);
-  Result<Part> make_output(const Job& job, pml::EntryIndex entry);
-  Activation cannot_reserve(Job& job, pml::EntryIndex entry, const Error& error);
-  Activation want_for_job(Job& job, pml::EntryIndex entry);
-  static void list_rows(Job& job);
-  static std::vector<PlacedRange> visible_ranges(const Job& job);
-  void finish(Job& job);
-  void fail(Job& job, const Error& error);
+  Activation activate(EncodeJob& job);
+  Activation seek(EncodeJob& job);
+  Activation seek_entry(EncodeJob& job, pml::EntryIndex entry);
+  void loaded(const std::weak_ptr<EncodeJob>& job, pml::EntryIndex entry, kv::TierMover::Loaded loaded);
+  Activation gather_context(EncodeJob& job);
+  Activation gather_outputs(EncodeJob& job);
+  Result<EncodePart> make_output(const EncodeJob& job, pml::EntryIndex entry);
+  Activation cannot_reserve(EncodeJob& job, pml::EntryIndex entry, const Error& error);
+  Activation want_for_job(EncodeJob& job, pml::EntryIndex entry);
+  void finish(EncodeJob& job);
+  void fail(EncodeJob& job, const Error& error);
   void drop_unwanted();
 
   kv::ModulePool& pool_;
@@ -115,8 +100,8 @@ class ModuleEncoder {
   Metrics& metrics_;
   RetentionLookup retention_;
   PrefillPrice price_;
-  std::list<std::shared_ptr<Job>> jobs_;  // in line; foreground ones are served first
-  std::vector<std::shared_ptr<Job>> in_step_;
+  std::list<std::shared_ptr<EncodeJob>> jobs_;  // in line; foreground ones are served first
+  std::vector<std::shared_ptr<EncodeJob>> in_step_;
   bool starved_ = false;
   bool one_at_a_time_ = false;  // after a failed batch of several jobs
 };

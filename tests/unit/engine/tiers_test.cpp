@@ -111,6 +111,32 @@ TEST_CASE("a second start on the same directory encodes nothing", "[engine]") {
   CHECK(second.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 0);
 }
 
+// The same module stands at another place of each schema's list: who waits with others must wait for the right one.
+TEST_CASE("requests of two schemas wait together for one module from disk", "[engine]") {
+  Directory directory;
+  EngineOptions options = tiny(directory.path());
+  options.tiers.host_bytes = 0;
+  EngineFixture fixture(options);
+  const std::string shared = "<module name=\"m\">" + EngineFixture::words(7, kWords) + "</module>";
+  const std::string other = "<module name=\"other\">" + EngineFixture::words(8, kWords) + "</module>";
+  fixture.add_schema("<schema name=\"s1\">root<union>" + shared + other + "</union></schema>");
+  fixture.add_schema("<schema name=\"s2\">root<union>" + other + shared + "</union></schema>");
+  settle(fixture);
+  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 3);
+  for (int round = 0; round < 20; ++round) {
+    fixture.engine->pool().drop_unpinned();
+    std::vector<std::pair<GenerateRequest, std::shared_ptr<TokenStream>>> asked;
+    for (const int number : {1, 2, 2, 1}) {
+      GenerateRequest request = fixture.request(prompt(number));
+      asked.emplace_back(request, fixture.submit(request));
+    }
+    for (auto& [request, stream] : asked) {
+      REQUIRE(collect(*stream).ids() == fixture.expected(request));
+    }
+  }
+  CHECK(fixture.metrics.module_encodes().value() == 3);
+}
+
 TEST_CASE("what is to be kept is told to the tiers", "[engine]") {
   Directory directory;
   EngineFixture fixture(tiny(directory.path()));

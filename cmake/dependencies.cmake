@@ -114,4 +114,6 @@ add_custom_command(
   USES_TERMINAL)
 add_custom_target(rust_build DEPENDS ${rust_library})
 dependency(rust ${rust_library} ${CMAKE_DL_LIBS} Threads::Threads m)
+# Most of the library is not for any one program.
+target_link_options(dep_rust INTERFACE -Wl,--gc-sections)
 add_dependencies(dep_rust rust_build)

@@ -140,7 +140,7 @@ void ServerProcess::kill() {
 
 void ServerProcess::start() {
   pid_ = spawn(command_, log_);
-  for (const auto end = std::chrono::steady_clock::now() + 60s; std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + 180s; std::chrono::steady_clock::now() < end;) {
     if (const int socket = connect_to(port_); socket >= 0) {
       ::close(socket);
       return;
@@ -254,7 +254,8 @@ void SlowLine::answer(int server, int client) {
     }
     const std::chrono::duration<double> takes(static_cast<double>(size) /
                                               static_cast<double>(options_.bytes_per_second));
-    due = std::max(due, std::chrono::steady_clock::now()) +
+    // What was slept too long is made good; only a line that was idle starts anew.
+    due = std::max(due, std::chrono::steady_clock::now() - 1s) +
           std::chrono::duration_cast<std::chrono::steady_clock::duration>(takes);
     std::this_thread::sleep_until(due);
     send_all(client, buffer.data(), static_cast<std::size_t>(size));

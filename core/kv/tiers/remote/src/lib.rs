@@ -22,7 +22,13 @@ impl Failure {
         match self {
             Failure::BadUri(message) => Failure::BadUri(message),
             Failure::Timeout(message) => Failure::Timeout(format!("{store}: {message}")),
-            Failure::Failed(message) => Failure::Failed(format!("{store}: {message}")),
+            Failure::Failed(message) => Failure::Failed(format!("{store}: {}", one_line(&message))),
         }
     }
+}
+
+/// What a server answers may be a page of HTML.
+fn one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    words.join(" ").chars().take(300).collect()
 }

@@ -15,6 +15,15 @@ Error unreadable(const std::filesystem::path& path, const std::string& reason) {
   return make_error(ErrorCode::kInvalidField, "cannot read schemas from " + path.string() + ": " + reason);
 }
 
+Error placed(Error error, const SchemaFile& file) {
+  std::string place = file.path.string();
+  if (error.location) {
+    place += ":" + std::to_string(error.location->line) + ":" + std::to_string(error.location->column);
+  }
+  error.message = place + ": " + error.message;
+  return error;
+}
+
 }  // namespace
 
 Result<std::vector<SchemaFile>> read_schema_files(const std::filesystem::path& directory) {
@@ -43,24 +52,30 @@ Result<std::vector<SchemaFile>> read_schema_files(const std::filesystem::path& d
   return files;
 }
 
+// All at once: those whose modules lie in a lower tier are ready before the others are encoded.
 Status register_schemas(const std::vector<SchemaFile>& files, engine::SchemaRegistry& registry,
                         const std::function<void(std::size_t)>& done) {
-  std::size_t ready = 0;
+  std::vector<std::string> names;
   for (const SchemaFile& file : files) {
-    const Result<engine::RegisterOutcome> outcome = registry.register_schema(file.source, {});
+    engine::RegisterOptions options;
+    options.wait = false;
+    const Result<engine::RegisterOutcome> outcome = registry.register_schema(file.source, options);
     if (!outcome) {
-      Error error = outcome.error();
-      std::string place = file.path.string();
-      if (error.location) {
-        place += ":" + std::to_string(error.location->line) + ":" + std::to_string(error.location->column);
-      }
-      error.message = place + ": " + error.message;
-      return error;
+      return placed(outcome.error(), file);
     }
-    const pml::Schema& schema = *outcome->status.version->schema;
-    log::info("schema {}: {} tokens encoded in {:.0f} ms ({})", schema.name, schema.token_count,
-              outcome->status.encode_ms, file.path.filename().string());
-    done(++ready);
+    names.push_back(outcome->status.version->schema->name);
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    registry.wait_until_encoded(names[i]);
+    const Result<engine::SchemaStatus> status = registry.status(names[i]);
+    if (status.ok() && status->failure.has_value()) {
+      return placed(*status->failure, files[i]);
+    }
+    if (status.ok()) {  // else somebody has deleted it
+      log::info("schema {}: {} tokens ready after {:.0f} ms ({})", names[i], status->version->schema->token_count,
+                status->encode_ms, files[i].path.filename().string());
+    }
+    done(i + 1);
   }
   return {};
 }

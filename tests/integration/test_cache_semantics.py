@@ -196,3 +196,28 @@ def test_answers_under_memory_pressure(start_server):
     assert not failures, failures
     evictions = server.metrics().get('cache_evictions_total{reason="capacity",tier="device"}', 0)
     assert evictions > 0
+
+
+# S02: names that read alike when they are joined are not alike, and the same text behind another one is other KV.
+def test_names_that_join_to_the_same(start_server):
+    schemas = {
+        "a": f"<schema name='a'>These are notes of the harbour office. <module name='b.c'>{FACTS}</module></schema>",
+        "a.b": f"<schema name='a.b'>What follows was written by a child. <module name='c'>{FACTS}</module></schema>",
+    }
+    prompts = {
+        "a": "<prompt schema='a'><b.c/><user>Who kept the diary?</user></prompt>",
+        "a.b": "<prompt schema='a.b'><c/><user>Who kept the diary?</user></prompt>",
+    }
+    alone = {}
+    for name, schema in schemas.items():
+        server = start_server()
+        server.register(schema)
+        alone[name] = ask(server, prompts[name])["tokens"]
+        server.stop()
+    server = start_server("--kv-check")
+    server.register(schemas["a"])
+    before = server.metrics()["module_encodes_total"]
+    server.register(schemas["a.b"])
+    assert server.metrics()["module_encodes_total"] > before  # nothing of the other's is taken for its own
+    for name, prompt in prompts.items():
+        assert ask(server, prompt)["tokens"] == alone[name]

@@ -44,6 +44,8 @@ std::unique_ptr<RemoteStore> open_store(const std::string& uri, std::chrono::mil
   return std::move(store).value();
 }
 
+#ifndef __SANITIZE_THREAD__  // which cannot see how the Rust library's threads wait for each other
+
 // `size` bytes that differ from place to place and from seed to seed.
 std::vector<std::byte> make_value(std::size_t size, std::uint64_t seed) {
   std::vector<std::byte> value(size);
@@ -152,8 +154,9 @@ void give_up_on_silence(RemoteStore& store, ServerProcess& server, std::chrono::
   expect_value(store, "other", value);
 }
 
-// ---- URIs
-// ------------------------------------------------------------------------------------------------------------
+// ---- URIs ----
+
+#endif
 
 TEST_CASE("a URI is shown without its secrets", "[remote]") {
   const Variable region("AWS_REGION", "eu-central-1");
@@ -209,10 +212,9 @@ TEST_CASE("a URI that is none is refused with what to write, and without what ma
   }
 }
 
-#ifndef __SANITIZE_THREAD__  // which cannot see how the Rust library's threads wait for each other
+#ifndef __SANITIZE_THREAD__
 
-// ---- Redis
-// -----------------------------------------------------------------------------------------------------------
+// ---- Redis ----
 
 TEST_CASE("values go to Redis and come back", "[remote][redis]") {
   const RedisServer server;
@@ -378,8 +380,7 @@ TEST_CASE("a cluster that lost a node fails in time, and is used again when it i
   wait_for_agreement(*store);
 }
 
-// ---- S3
-// --------------------------------------------------------------------------------------------------------------
+// ---- S3 ----
 
 // What S3's clients find in the environment.
 struct Keys {

@@ -82,17 +82,22 @@ std::optional<TierName> TierMover::find(const ModuleKey& key) const {
 }
 
 bool TierMover::worth_loading(const ModuleKey& key, std::size_t bytes, double recompute_seconds) {
+  const Tier* slow = nullptr;
   for (const auto& tier : options_.tiers) {
     if (!tier->may_have(key)) {
       continue;
     }
-    if (recompute_seconds <= 0 || cost_of(*tier).estimate(bytes) < recompute_seconds) {
-      if (tier->name() == TierName::kHost) {
-        tier->touch(key);  // what leaves the device to make room for it must not push it out
-      }
-      return true;
+    if (recompute_seconds > 0 && cost_of(*tier).estimate(bytes) >= recompute_seconds) {
+      slow = slow == nullptr ? tier.get() : slow;
+      continue;
     }
-    metrics_.tier_bypasses(label_of(tier->name())).add();
+    if (tier->name() == TierName::kHost) {
+      tier->touch(key);  // what leaves the device to make room for it must not push it out
+    }
+    return true;
+  }
+  if (slow != nullptr) {
+    metrics_.tier_bypasses(label_of(slow->name())).add();
   }
   return false;
 }
@@ -104,7 +109,7 @@ void TierMover::load(ModulePin destination, bool urgent, Done done) {
 
 void TierMover::prefetch(const ModuleKey& key) {
   if (has_tiers()) {
-    add({Task::Kind::kPrefetch, key, {}, {}}, true);
+    add({Task::Kind::kPrefetch, key, {}, {}}, false);
   }
 }
 

@@ -381,7 +381,7 @@ void DiskTier::give_back(std::size_t bytes) {
   writing_bytes_ -= bytes;
 }
 
-void DiskTier::discard(const ModuleKey& key) {
+void DiskTier::discard(ModuleKey key) {
   {
     const std::lock_guard lock(mutex_);
     if (auto* const entry = index_.find(key)) {

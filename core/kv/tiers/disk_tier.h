@@ -61,7 +61,7 @@ class DiskTier final : public Tier {
   void give_back(std::size_t bytes);
   LoadOutcome read(int file, DeviceSink& sink);
   bool write(int file, RecordSource& source, std::size_t& bytes);
-  void discard(const ModuleKey& key);  // file and entry
+  void discard(ModuleKey key);  // file and entry, whose own key it may be
   void report(const std::function<void()>& callback) const;
 
   const Options options_;

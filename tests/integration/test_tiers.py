@@ -54,7 +54,7 @@ def expected_answers(server, count):
 
 def ask_in_random_order(server, count, rounds, concurrency):
     """(number, answer) of all, from as many threads."""
-    order = [number for round_number in range(rounds) for number in random.Random(round_number).sample(range(count), count)]
+    order = random.Random(count).sample(list(range(count)) * rounds, count * rounds)
     answers, lock = [], threading.Lock()
 
     def work():

@@ -43,8 +43,11 @@ std::optional<kv::ModulePin> ModuleEncoder::acquire(Want want) {
     job = add_job(want);
   }
   job->background = job->background && want.background;
-  // What another schema's job computes has the index of that schema.
-  const pml::EntryIndex entry = job->version == want.version ? want.entry : job->encoding().entries.front();
+  // A job that computes the same KV for another entry, of whatever schema, knows it by that entry's index.
+  const std::vector<pml::EntryIndex>& entries = job->encoding().entries;
+  const bool is_own =
+      job->version == want.version && std::find(entries.begin(), entries.end(), want.entry) != entries.end();
+  const pml::EntryIndex entry = is_own ? want.entry : entries.front();
   job->waiters.push_back({entry, std::move(want.owner), std::move(want.ready)});
   return std::nullopt;
 }

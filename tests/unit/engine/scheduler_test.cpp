@@ -309,9 +309,27 @@ TEST_CASE("modules of a schema deleted during its registration are not encoded f
   CHECK(wait_until([&] { return fixture.engine->pool().stats().module_bytes == 0; }));
 }
 
+// Two members of a union with the same text are one entry of the cache under two indices.
+TEST_CASE("requests for twin modules wait together for one encoding") {
+  EngineFixture fixture;
+  const std::string text = EngineFixture::words(3, 40);
+  fixture.add_schema("<schema name=\"twins\" attention=\"isolated\">w1<union><module name=\"a\">" + text +
+                     "</module><module name=\"b\">" + text + "</module></union></schema>");
+  for (int round = 0; round < 5; ++round) {
+    fixture.engine->pool().drop_unpinned();
+    GenerateRequest first = fixture.request("<prompt schema=\"twins\"><a/>w2</prompt>");
+    GenerateRequest second = fixture.request("<prompt schema=\"twins\"><b/>w2</prompt>");
+    const auto one = fixture.submit(first);
+    const auto other = fixture.submit(second);
+    CHECK(collect(*one).ids() == fixture.expected(first));
+    CHECK(collect(*other).ids() == fixture.expected(second));
+  }
+}
+
 TEST_CASE("a pinned schema outlives pressure, and a patch unpins it") {
   EngineOptions options = EngineFixture::default_options();
   options.kv_device_bytes = 200 * EngineFixture::kTokenBytes;
+  options.kv_eviction = kv::EvictionKind::kLru;  // the other one goes by time that was measured
   EngineFixture fixture(options);
   RegisterOptions pinned;
   pinned.pin = true;

@@ -3,8 +3,9 @@
 
 For each tier a server of its own is started, all on the same machine at the same time and idle but for the one that is asked. Every
 round asks each once for the same module of 3,500 tokens and 24 new ones, after putting the module where it is to be found: dropped
-from the device, and for the disk from the system's page cache too. The host's server has room for one module on its device and two
-that are asked for in turn, so that its time holds the other's way out as well. `computed` is `cache: bypass` on the device's server.
+from the device, and for the disk from the system's page cache too. On its way to the host tier it makes room for another module,
+which is then deleted. In "host, full device" two modules share room for one and are asked for in turn, so that the time holds the other's
+way out as well. `computed` is `cache: bypass` on the device's server.
 
 Redis is started from the system's redis-server, S3 is moto's server (`pip install 'moto[server]'` into .venv); a tier whose server
 is not there is left out.
@@ -34,6 +35,7 @@ from client import Client
 
 TOKENS = 3500
 QUICK_TOKENS = 500
+FILLER_TOKENS = 400  # more than ROOM_BYTES hold
 FIGURE = serving.PROJECT / "docs" / "images" / "tiers.png"
 RECORD = serving.RESULTS / "tiers.json"
 BUCKET = "modules"
@@ -43,9 +45,9 @@ ROOM_BYTES = 8 << 20  # for the request's own tokens
 class Place:
     """A server that keeps its module in one tier."""
 
-    def __init__(self, name, title, tier, *arguments, environment=None, modules=1, disk=None):
+    def __init__(self, name, title, tier, *arguments, environment=None, modules=1, disk=None, pushed=False):
         self.name, self.title, self.tier, self.arguments = name, title, tier, arguments
-        self.environment, self.modules, self.disk = environment or {}, modules, disk
+        self.environment, self.modules, self.disk, self.pushed = environment or {}, modules, disk, pushed
         self.ttft_s = []
         self._asked = 0
 
@@ -55,23 +57,33 @@ class Place:
         self.client = Client(server.url, timeout_s=1800)
 
     def register(self, cases):
-        self._cases = cases[: self.modules]
+        self._cases, self._filler = cases[: self.modules], cases[-1]
         for case in self._cases:
             self.client.register(case.pml("one"))
-        self.settle()
+        if self.tier in ("disk", "remote"):
+            self.wait_for_entries(len(self._cases))
 
-    def settle(self):
-        """Until what is written in the background is there."""
+    def wait_for_entries(self, count):
+        """Until what is carried in the background is there."""
         deadline = time.monotonic() + 120
-        while self.tier in ("disk", "remote") and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
             tiers = {tier["tier"]: tier for tier in json.loads(self.client.call("GET", "/cache"))["tiers"]}
-            if tiers[self.tier]["entries"] >= len(self._cases):
+            if tiers[self.tier]["entries"] >= count:
                 return
             time.sleep(0.05)
+        sys.exit(f"{self.name}: nothing came")
+
+    def push_down(self):
+        """Another module takes the device's room, and goes."""
+        self.client.register(self._filler.pml("one"))
+        self.wait_for_entries(1)
+        self.client.delete_schema(self._filler.name("one"))
 
     def ask(self, question, cache="use"):
         case = self._cases[self._asked % len(self._cases)]
         self._asked += 1
+        if self.pushed:
+            self.push_down()
         if self.tier in ("disk", "remote"):
             self.client.call("DELETE", "/cache?tier=device")
         if self.disk:
@@ -159,8 +171,10 @@ def s3_place(stack):
 def places(stack, folder, one_module_bytes):
     device = Place("device", "device", "device", "--kv-host-bytes", "0")
     one = ["--kv-device-bytes", str(one_module_bytes + ROOM_BYTES)]
-    found = [device, Place("host", "host", "host", *one, "--kv-host-bytes", "2GiB", modules=2)]
-    found.append(Place("host-int8", "host, int8", "host", *one, "--kv-host-bytes", "2GiB", "--kv-codec", "int8", modules=2))
+    host = [*one, "--kv-host-bytes", "2GiB"]
+    found = [device, Place("host", "host", "host", *host, pushed=True)]
+    found.append(Place("host-int8", "host, int8", "host", *host, "--kv-codec", "int8", pushed=True))
+    found.append(Place("host-full", "host, full device", "host", *host, modules=2))
     for codec, title in (("raw", "disk"), ("int8", "disk, int8")):
         path = os.path.join(folder, f"disk-{codec}")
         arguments = ["--kv-host-bytes", "0", "--kv-disk-path", path, "--kv-codec", codec]
@@ -175,7 +189,7 @@ def measure(options):
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options.disk_folder))
         with serving.Server(options, name="tiers-ruler") as server:
             client = Client(server.url)
-            cases, question = bench.make_cases(client, [tokens, tokens - 1])
+            cases, question = bench.make_cases(client, [tokens, tokens - 1, FILLER_TOKENS])
             kv_bytes = client.register(cases[0].pml("one"), dry_run="true")["kv_bytes"]
             client.close()
         found = places(stack, folder, kv_bytes)

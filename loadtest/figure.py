@@ -90,12 +90,12 @@ def times_better(rows, path):
 def times_by_tier(rows, tokens, path):
     """`rows`: [(title, [seconds of each round])]; the first is what the others are compared with."""
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.5 * len(rows)), layout="constrained")
-    base = statistics.median(rows[0][1])
     for place, (_, times) in enumerate(rows):
         middle = statistics.median(times)
         axes.barh(place, middle, height=0.55, color=COLOURS[0] if place < len(rows) - 1 else COLOURS[1])
         axes.plot([min(times), max(times)], [place, place], color=INK, linewidth=1.2)
-        axes.annotate(f"{middle / base:.2g} ×", (max(times), place), xytext=(6, 0), textcoords="offset points", va="center", color=INK)
+        ratio = statistics.median(time / first for time, first in zip(times, rows[0][1], strict=True))
+        axes.annotate(f"{ratio:.3g} ×", (max(times), place), xytext=(6, 0), textcoords="offset points", va="center", color=INK)
     axes.set(xscale="log", xlabel="Time to first token (log scale)", title=f"A module of {tokens:,} tokens, by where it lies")
     axes.xaxis.set_major_formatter(FuncFormatter(show_time))
     axes.margins(x=0.12)

@@ -56,10 +56,12 @@ def s3():
         pytest.skip("moto is not installed")
     port = free_port()
     store = Store([program, "--host", "127.0.0.1", "--port", str(port)], port).start()
-    assert httpx.put(f"http://127.0.0.1:{port}/modules").status_code == 200
-    store.uri = f"s3://modules/tests?endpoint=http://127.0.0.1:{port}&region=us-east-1"
-    yield store
-    store.kill()
+    try:
+        assert httpx.put(f"http://127.0.0.1:{port}/modules").status_code == 200
+        store.uri = f"s3://modules/tests?endpoint=http://127.0.0.1:{port}&region=us-east-1"
+        yield store
+    finally:
+        store.kill()
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

@@ -1,6 +1,5 @@
 """A store that several servers share: real Redis and S3 servers, killed, slowed down and spoilt."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_tiers import TOKEN_BYTES, ask, ask_in_random_order, check_answers, entries, expected_answers, hits, register_all, wait_for
+from test_tiers import ask, check_under_pressure, entries, expected_answers, hits, register_all, wait_for
 
 
 def free_port():
@@ -75,23 +74,8 @@ def redis_cli(store, *arguments):
 @pytest.mark.parametrize("kind", ["redis", "s3"])
 def test_answers_under_pressure(start_server, request, kind):
     store = request.getfixturevalue(kind)
-    count = int(os.environ.get("TIERS_SCHEMAS", "8"))
-    sentences = int(os.environ.get("TIERS_SENTENCES", "6"))
-    plenty = start_server(kv="4GiB" if count > 10 else "512MiB")
-    register_all(plenty, count, sentences=sentences)
-    expected = expected_answers(plenty, count)
-    module = plenty.client.get("/schemas/file0").json()["kv_bytes"]
-    plenty.stop()
-    blocks = 8 * 3 * 64 * TOKEN_BYTES
-    arguments = ["--kv-check", "--kv-remote", store.uri]
-    server = start_server(*arguments, kv=str(module * 2 + blocks), host=str(int(module * 2.5)), environment=KEYS)
-    register_all(server, count, sentences=sentences)
-    wait_for(lambda: entries(server, "remote") == count, seconds=60)
-    encoded = server.metrics()["module_encodes_total"]
-    check_answers(ask_in_random_order(server, count, rounds=3, concurrency=8), expected)
-    for tier in ("device", "host", "remote"):
-        assert hits(server, tier) > 0
-    assert server.metrics()["module_encodes_total"] == encoded
+    arguments = ["--kv-remote", store.uri]
+    server = check_under_pressure(start_server, "remote", arguments, schemas=8, sentences=6, host_modules=2.5, environment=KEYS)
     assert server.metrics()['tier_errors_total{tier="remote"}'] == 0
 
 

@@ -100,26 +100,34 @@ def hits(server, tier):
     return server.metrics()[f'module_hits_total{{tier="{tier}"}}']
 
 
-# S22: room for two modules on the device and four on the host.
-def test_answers_under_pressure(start_server, tmp_path):
-    count = int(os.environ.get("TIERS_SCHEMAS", "10"))
-    sentences = int(os.environ.get("TIERS_SENTENCES", "10"))
+# S22: room for two modules on the device, some on the host, and for the rest in the last tier.
+def check_under_pressure(start_server, last, arguments, schemas, sentences, host_modules, environment=None):
+    """Asks in random order, and holds the answers against a server's with room for all; returns the server."""
+    count = int(os.environ.get("TIERS_SCHEMAS", schemas))
+    sentences = int(os.environ.get("TIERS_SENTENCES", sentences))
     plenty = start_server(kv="4GiB" if count > 10 else "512MiB")
     register_all(plenty, count, sentences=sentences)
     expected = expected_answers(plenty, count)
     module = plenty.client.get("/schemas/file0").json()["kv_bytes"]
     plenty.stop()
     # Each running request takes a few blocks of its own beside its module.
-    blocks = 8 * 3 * 64 * TOKEN_BYTES
-    server = start_server("--kv-check", "--kv-disk-path", tmp_path / "kv", kv=str(module * 2 + blocks), host=str(int(module * 4.5)))
+    kv = module * 2 + 8 * 3 * 64 * TOKEN_BYTES
+    server = start_server("--kv-check", *arguments, kv=str(kv), host=str(int(module * host_modules)), environment=environment)
     register_all(server, count, sentences=sentences)
+    wait_for(lambda: entries(server, last) == count, seconds=60)
     encoded = server.metrics()["module_encodes_total"]
     answers = ask_in_random_order(server, count, rounds=3, concurrency=8)
     assert len(answers) == 3 * count
     check_answers(answers, expected)
-    for tier in ("device", "host", "disk"):
+    for tier in ("device", "host", last):
         assert hits(server, tier) > 0
     assert server.metrics()["module_encodes_total"] == encoded
+    return server
+
+
+def test_answers_under_pressure(start_server, tmp_path):
+    arguments = ["--kv-disk-path", tmp_path / "kv"]
+    server = check_under_pressure(start_server, "disk", arguments, schemas=10, sentences=10, host_modules=4.5)
     assert server.terminate() == 0
 
 

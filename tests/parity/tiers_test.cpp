@@ -2,13 +2,13 @@
 // those of docs/operations.md.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/kernels/rows.h"
+#include "tests/divergence.h"
 #include "tests/parity/parity_fixture.h"
+#include "tests/temporary_directory.h"
 
 namespace promptcached::parity {
 namespace {
@@ -38,47 +38,12 @@ const std::vector<std::string> kQuestions = {
     "Is the light still lit by hand?",
 };
 
-class Directory {
- public:
-  Directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "pc-parity-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  ~Directory() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 struct Loss {
   double divergence = 0;  // mean over tokens of KL(device || after the stay), in nats
   double agreement = 0;   // share of tokens that are the same, as long as those before them are
   double max_error = 0;   // of K and V
   double mean_error = 0;
 };
-
-double log_sum_exp(const std::vector<float>& logits) {
-  const float highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) {
-    sum += std::exp(static_cast<double>(logit) - highest);
-  }
-  return highest + std::log(sum);
-}
-
-double divergence(const std::vector<float>& p, const std::vector<float>& q) {
-  const double p_sum = log_sum_exp(p);
-  const double q_sum = log_sum_exp(q);
-  double total = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    const double p_log = p[i] - p_sum;
-    total += std::exp(p_log) * (p_log - (q[i] - q_sum));
-  }
-  return total;
-}
 
 std::string prompt(const std::string& question) {
   return "<prompt schema=\"lighthouse\"><history/><today/><user>" + question + "</user></prompt>";
@@ -94,7 +59,7 @@ std::vector<float> kv_of(ParityFixture& fixture, const kv::ModuleKey& key) {
 }
 
 Loss loss_of(const std::string& kv_dtype, const kv::KvCodec& codec) {
-  const Directory directory;
+  const TemporaryDirectory directory;
   ParityFixture::Options options;
   options.weights = "int8";
   options.kv_dtype = kv_dtype;

@@ -1,15 +1,13 @@
 // What the tiers' tests share: records of made-up KV, a directory of their own, and a sink to load into.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "core/kv/kv_record.h"
 #include "core/kv/tiers/tier.h"
+#include "tests/temporary_directory.h"
 #include "tests/unit/kv/pool_fixture.h"
 
 namespace promptcached::kv {
@@ -79,21 +77,6 @@ struct Target {
   RecordIdentity identity;
   std::vector<std::byte> data;
   DeviceSink sink;
-};
-
-class TemporaryDirectory final {
- public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "pc-tiers-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace promptcached::kv

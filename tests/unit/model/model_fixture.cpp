@@ -110,19 +110,6 @@ std::unique_ptr<CausalLm> load(const std::filesystem::path& directory, const std
   return load_model(options);
 }
 
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "promptcached-model-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) {
-    throw std::runtime_error("cannot make " + name);
-  }
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 void copy_model(const std::string& name, const std::filesystem::path& target,
                 const std::function<void(nlohmann::json&)>& edit) {
   for (const auto& entry : std::filesystem::directory_iterator(oracle_path(name))) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/model/causal_lm.h"
+#include "tests/temporary_directory.h"
 
 namespace promptcached::model {
 
@@ -45,19 +46,6 @@ const std::vector<std::string>& devices();
 
 std::unique_ptr<CausalLm> load(const std::filesystem::path& directory, const std::string& kv_dtype = "fp32",
                                const std::string& device = "cpu", const std::string& weights = "fp32");
-
-// A directory that goes away with the object.
-class TemporaryDirectory final {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Copies a tiny model to `target`, with its config.json changed by `edit`.
 void copy_model(const std::string& name, const std::filesystem::path& target,

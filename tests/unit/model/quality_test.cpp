@@ -1,9 +1,10 @@
 // What rounding weights and KV costs the default model: next-token distributions against those in fp32.
 #include <algorithm>
-#include <cmath>
+#include <span>
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/divergence.h"
 #include "tests/unit/model/model_fixture.h"
 
 namespace promptcached::model {
@@ -18,27 +19,14 @@ struct Quality {
   std::size_t tokens = 0;
 };
 
-double log_sum_exp(const float* logits, std::int32_t vocab) {
-  const float highest = *std::max_element(logits, logits + vocab);
-  double sum = 0;
-  for (std::int32_t i = 0; i < vocab; ++i) {
-    sum += std::exp(static_cast<double>(logits[i]) - highest);
-  }
-  return highest + std::log(sum);
-}
-
 void add(const std::vector<float>& exact, const std::vector<float>& rounded, std::int32_t vocab, Quality* quality) {
   REQUIRE(exact.size() == rounded.size());
   for (std::size_t begin = 0; begin < exact.size(); begin += static_cast<std::size_t>(vocab)) {
-    const float* p = exact.data() + begin;
-    const float* q = rounded.data() + begin;
-    const double p_sum = log_sum_exp(p, vocab);
-    const double q_sum = log_sum_exp(q, vocab);
-    for (std::int32_t i = 0; i < vocab; ++i) {
-      const double p_log = p[i] - p_sum;
-      quality->divergence += std::exp(p_log) * (p_log - (q[i] - q_sum));
-    }
-    quality->agreement += std::max_element(p, p + vocab) - p == std::max_element(q, q + vocab) - q ? 1 : 0;
+    const std::span p(exact.data() + begin, static_cast<std::size_t>(vocab));
+    const std::span q(rounded.data() + begin, static_cast<std::size_t>(vocab));
+    quality->divergence += divergence(p, q);
+    quality->agreement +=
+        std::max_element(p.begin(), p.end()) - p.begin() == std::max_element(q.begin(), q.end()) - q.begin() ? 1 : 0;
     ++quality->tokens;
   }
 }

@@ -85,22 +85,6 @@ std::string written_with_roles(const RoleTexts& texts, const std::vector<ChatMes
   return add_generation_prompt ? conversation + texts.generation_prompt : conversation;
 }
 
-TemporaryDirectory::TemporaryDirectory() {
-  static std::atomic<int> counter{0};
-  const std::string name = "promptcached-test-" + std::to_string(::getpid()) + "-" + std::to_string(++counter);
-  path_ = std::filesystem::temp_directory_path() / name;
-  std::filesystem::create_directories(path_);
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void TemporaryDirectory::write(const std::string& name, const std::string& text) const {
-  std::ofstream(path_ / name, std::ios::binary) << text;
-}
-
 std::size_t Random::below(std::size_t bound) {
   state_ ^= state_ << 13;
   state_ ^= state_ >> 7;

@@ -11,6 +11,7 @@
 
 #include "core/tokenizer/chat_template.h"
 #include "core/tokenizer/hf_tokenizer.h"
+#include "tests/temporary_directory.h"
 
 namespace promptcached::testing {
 
@@ -48,21 +49,6 @@ std::vector<ChatMessage> messages_of(const Json& json);
 // A conversation written with role tags, as PML writes it.
 std::string written_with_roles(const RoleTexts& texts, const std::vector<ChatMessage>& messages,
                                bool add_generation_prompt = true);
-
-// A directory of its own that goes away with the test.
-class TemporaryDirectory final {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& text) const;
-
- private:
-  std::filesystem::path path_;
-};
 
 // The message of the std::runtime_error that `call` throws; empty if it throws none.
 template <typename Call>

@@ -101,17 +101,6 @@ std::string python() {
 
 }  // namespace
 
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "promptcached-XXXXXX").string();
-  REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 int free_port() {
   int port = 0;
   ::close(listen_on(port));
@@ -162,11 +151,12 @@ void ServerProcess::thaw() { REQUIRE(::kill(pid_, SIGCONT) == 0); }
 
 namespace {
 
-std::vector<std::string> redis_command(const TempFolder& folder, int port, const std::vector<std::string>& options) {
+std::vector<std::string> redis_command(const TemporaryDirectory& folder, int port,
+                                       const std::vector<std::string>& options) {
   // Nothing is written to disk, and a client that is 64 MiB behind is no fault.
-  std::vector<std::string> command = {"redis-server",       "--bind",       "127.0.0.1", "--dir",
-                                      folder.path(),        "--save",       "",          "--port",
-                                      std::to_string(port), "--appendonly", "no"};
+  std::vector<std::string> command = {"redis-server",         "--bind",       "127.0.0.1", "--dir",
+                                      folder.path().string(), "--save",       "",          "--port",
+                                      std::to_string(port),   "--appendonly", "no"};
   command.insert(command.end(), options.begin(), options.end());
   return command;
 }

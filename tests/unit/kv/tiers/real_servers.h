@@ -6,27 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <filesystem>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/temporary_directory.h"
+
 namespace promptcached::kv {
-
-// A folder that goes away with it.
-class TempFolder final {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 int free_port();
 
@@ -62,7 +49,7 @@ class RedisServer final {
   ServerProcess& process() { return process_; }
 
  private:
-  TempFolder folder_;
+  TemporaryDirectory folder_;
   int port_;
   ServerProcess process_;
 };
@@ -77,7 +64,7 @@ class S3Server final {
   void make_bucket() const;
 
  private:
-  TempFolder folder_;
+  TemporaryDirectory folder_;
   int port_;
   ServerProcess process_;
 };

@@ -249,7 +249,7 @@ TEST_CASE("Redis's password comes from the URI or the environment, and is never 
 }
 
 TEST_CASE("Redis under TLS is used once its certificate is trusted", "[remote][redis]") {
-  const TempFolder folder;
+  const TemporaryDirectory folder;
   run_command({"openssl",
                "req",
                "-x509",
@@ -328,7 +328,7 @@ struct Cluster {
       create.push_back(nodes.back()->address());
       hosts += (node > 0 ? "," : "") + nodes.back()->address();
     }
-    const TempFolder folder;
+    const TemporaryDirectory folder;
     run_command(create, folder.file("log"));
   }
 };

@@ -16,30 +16,19 @@ using engine::TokenEvent;
 
 CacheLabel cache_label(const StartEvent& start) {
   std::size_t computed = 0;
-  CacheLabel slowest = CacheLabel::kDevice;
+  TierLabel slowest = TierLabel::kDevice;
   for (const engine::CachePartInfo& part : start.cache) {
-    switch (part.source) {
-      case SourceLabel::kDevice:
-        break;
-      case SourceLabel::kHost:
-        slowest = std::max(slowest, CacheLabel::kHost);
-        break;
-      case SourceLabel::kDisk:
-        slowest = std::max(slowest, CacheLabel::kDisk);
-        break;
-      case SourceLabel::kRemote:
-        slowest = CacheLabel::kRemote;
-        break;
-      case SourceLabel::kComputed:
-        ++computed;
-        break;
+    if (part.source == SourceLabel::kComputed) {
+      ++computed;
+    } else {
+      slowest = std::max(slowest, tier_label(part.source));
     }
   }
   if (start.cache.empty()) {
     return CacheLabel::kNone;
   }
   if (computed == 0) {
-    return slowest;
+    return promptcached::cache_label(slowest);
   }
   return computed == start.cache.size() ? CacheLabel::kMiss : CacheLabel::kPartial;
 }

@@ -85,7 +85,7 @@ Result<HttpResponse> get_cache(RouteCall& call) {
     modules.push_back(module_json("device", info, engine.schemas()));
   }
   Json tiers = Json::array({device_json(engine.pool().stats())});
-  for (const kv::TierName name : kv::kTierNames) {
+  for (const TierLabel name : kv::kTiersBelow) {
     const kv::Tier* const tier = engine.tiers().tier(name);
     if (tier == nullptr) {
       continue;
@@ -110,8 +110,8 @@ Result<HttpResponse> delete_cache(RouteCall& call) {
   const std::string wanted = in.text("tier").value_or("device");
   engine::Engine& engine = *call.backend->engine;
   std::string known = "device";
-  std::optional<kv::TierName> below;
-  for (const kv::TierName name : kv::kTierNames) {
+  std::optional<TierLabel> below;
+  for (const TierLabel name : kv::kTiersBelow) {
     if (engine.tiers().tier(name) != nullptr) {
       known += ", " + std::string(to_string(name));
       below = to_string(name) == wanted ? std::optional(name) : below;

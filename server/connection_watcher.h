@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "api/http_types.h"
-#include "server/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace promptcached::server {
 

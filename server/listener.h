@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/status.h"
-#include "server/file_descriptor.h"
 
 namespace promptcached::server {
 

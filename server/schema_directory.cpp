@@ -1,7 +1,6 @@
 #include "server/schema_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -100,17 +99,13 @@ std::string file_name(std::string_view name) {
 }
 
 Result<FileDescriptor> take_lock(const fs::path& data_dir) {
-  FileDescriptor lock(::open((data_dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  FileDescriptor lock = lock_file(data_dir / "lock", 0600);
   if (!lock) {
-    return make_error(ErrorCode::kStorageFailed,
-                      "cannot write to the data directory " + data_dir.string() + ": " + reason_of(errno));
-  }
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     const bool taken = errno == EWOULDBLOCK;
     return make_error(ErrorCode::kStorageFailed,
                       taken ? "the data directory " + data_dir.string() +
                                   " is in use by another promptcached process; give each its own --data-dir"
-                            : "cannot lock the data directory " + data_dir.string() + ": " + reason_of(errno));
+                            : "cannot write to the data directory " + data_dir.string() + ": " + reason_of(errno));
   }
   return lock;
 }

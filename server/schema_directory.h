@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/status.h"
 #include "core/engine/schema_journal.h"
-#include "server/file_descriptor.h"
 
 namespace promptcached::server {
 

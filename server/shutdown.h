@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "server/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace promptcached::server {
 

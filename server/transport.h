@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "server/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace promptcached::server {
 

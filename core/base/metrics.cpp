@@ -110,6 +110,7 @@ void append_process_families(std::vector<prometheus::MetricFamily>& families) {
 
 }  // namespace
 
+std::string_view to_string(TierLabel tier) { return kTierLabels.at(static_cast<std::size_t>(tier)); }
 std::string_view to_string(SourceLabel source) { return kSourceLabels.at(static_cast<std::size_t>(source)); }
 
 void Counter::add(double amount) const {

@@ -9,6 +9,7 @@
 // Thread-safe.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,14 +62,23 @@ class Histogram final {
   prometheus::Histogram* histogram_;
 };
 
+enum class StageLabel { kParse, kQueue, kLoad, kPrefill, kDecode, kWrite };
+enum class TierLabel { kDevice, kHost, kDisk, kRemote };
+std::string_view to_string(TierLabel tier);
+// Where a prompt token's KV came from: a tier, or it was computed. The tiers in their order, as in CacheLabel.
+enum class SourceLabel { kDevice, kHost, kDisk, kRemote, kComputed };
+std::string_view to_string(SourceLabel source);
 // Where a request's modules were: the slowest tier that gave one, some computed for it, all computed, or a prompt
 // without modules.
 enum class CacheLabel { kDevice, kHost, kDisk, kRemote, kPartial, kMiss, kNone };
-enum class StageLabel { kParse, kQueue, kLoad, kPrefill, kDecode, kWrite };
-enum class TierLabel { kDevice, kHost, kDisk, kRemote };
-// Where a prompt token's KV came from.
-enum class SourceLabel { kDevice, kHost, kDisk, kRemote, kComputed };
-std::string_view to_string(SourceLabel source);
+
+inline SourceLabel source_label(TierLabel tier) { return static_cast<SourceLabel>(tier); }
+inline CacheLabel cache_label(TierLabel tier) { return static_cast<CacheLabel>(tier); }
+inline TierLabel tier_label(SourceLabel source) {  // not of kComputed
+  assert(source != SourceLabel::kComputed);
+  return static_cast<TierLabel>(source);
+}
+
 enum class EvictionLabel { kCapacity, kTtl, kRequested, kReplaced };
 
 class Metrics final {

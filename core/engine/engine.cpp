@@ -348,9 +348,9 @@ void EngineImpl::collect() {
   tiers_.drop_expired();
   const kv::PoolStats stats = pool_.stats();
   collect_tier(TierLabel::kDevice, {stats.capacity_bytes, stats.module_bytes, stats.pinned_bytes, stats.entries});
-  for (const kv::TierName name : kv::kTierNames) {
+  for (const TierLabel name : kv::kTiersBelow) {
     if (const kv::Tier* tier = tiers_.tier(name)) {
-      collect_tier(kv::label_of(name), tier->stats());
+      collect_tier(name, tier->stats());
     }
   }
   metrics_.kv_blocks_free().set(static_cast<double>(stats.free_blocks));

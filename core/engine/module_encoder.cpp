@@ -5,22 +5,6 @@
 #include <string>
 
 namespace promptcached::engine {
-namespace {
-
-SourceLabel source_label(kv::TierName tier) {
-  switch (tier) {
-    case kv::TierName::kHost:
-      return SourceLabel::kHost;
-    case kv::TierName::kDisk:
-      return SourceLabel::kDisk;
-    case kv::TierName::kRemote:
-      return SourceLabel::kRemote;
-  }
-  return SourceLabel::kHost;
-}
-
-}  // namespace
-
 ModuleEncoder::ModuleEncoder(kv::ModulePool& pool, kv::TierMover& tiers, Metrics& metrics, RetentionLookup retention)
     : pool_(pool), tiers_(tiers), metrics_(metrics), retention_(std::move(retention)) {}
 

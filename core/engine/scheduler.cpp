@@ -16,21 +16,6 @@ void insert_by_arrival(Container& sequences, const std::shared_ptr<Sequence>& se
   sequences.insert(std::upper_bound(sequences.begin(), sequences.end(), sequence, arrived_before), sequence);
 }
 
-TierLabel tier_label(SourceLabel source) {
-  switch (source) {
-    case SourceLabel::kHost:
-      return TierLabel::kHost;
-    case SourceLabel::kDisk:
-      return TierLabel::kDisk;
-    case SourceLabel::kRemote:
-      return TierLabel::kRemote;
-    case SourceLabel::kDevice:
-    case SourceLabel::kComputed:
-      break;
-  }
-  return TierLabel::kDevice;
-}
-
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace

@@ -520,7 +520,7 @@ std::string SchemaStore::tier_of(const kv::ModuleKey& key) const {
   if (pool_.contains(key)) {
     return "device";
   }
-  const std::optional<kv::TierName> tier = tiers_.find(key);
+  const std::optional<TierLabel> tier = tiers_.find(key);
   return tier.has_value() ? std::string(to_string(*tier)) : "none";
 }
 

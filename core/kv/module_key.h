@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace promptcached::kv {
 
@@ -16,6 +18,7 @@ struct ModuleKey {
   std::array<std::uint8_t, 32> bytes{};
   friend bool operator==(const ModuleKey&, const ModuleKey&) = default;
   std::string hex() const;
+  static std::optional<ModuleKey> from_hex(std::string_view digits);  // nullopt when they are no key's
 };
 
 struct ModuleKeyHash {

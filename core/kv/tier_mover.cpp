@@ -6,7 +6,7 @@
 namespace promptcached::kv {
 namespace {
 
-bool outlives_the_process(const Tier& tier) { return tier.name() != TierName::kHost; }
+bool outlives_the_process(const Tier& tier) { return tier.name() != TierLabel::kHost; }
 
 double seconds_since(std::chrono::steady_clock::time_point began) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -14,34 +14,13 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 
 }  // namespace
 
-TierLabel label_of(TierName name) {
-  switch (name) {
-    case TierName::kHost:
-      return TierLabel::kHost;
-    case TierName::kDisk:
-      return TierLabel::kDisk;
-    case TierName::kRemote:
-      return TierLabel::kRemote;
-  }
-  return TierLabel::kHost;
-}
-
-std::string_view to_string(TierName name) {
-  switch (name) {
-    case TierName::kHost:
-      return "host";
-    case TierName::kDisk:
-      return "disk";
-    case TierName::kRemote:
-      return "remote";
-  }
-  return "host";
-}
-
 TierMover::TierMover(Options options, ModulePool& pool, Metrics& metrics)
     : options_(std::move(options)), pool_(pool), metrics_(metrics) {
   if (!has_tiers()) {
     return;
+  }
+  for (const auto& tier : options_.tiers) {
+    costs_.try_emplace(tier->name());
   }
   for (int i = 0; i < std::max(options_.threads, 2); ++i) {
     // One thread does nothing but what requests wait for, however slow the stores are.
@@ -63,7 +42,7 @@ void TierMover::stop() {
   threads_.clear();
 }
 
-const Tier* TierMover::tier(TierName name) const {
+const Tier* TierMover::tier(TierLabel name) const {
   for (const auto& tier : options_.tiers) {
     if (tier->name() == name) {
       return tier.get();
@@ -72,7 +51,7 @@ const Tier* TierMover::tier(TierName name) const {
   return nullptr;
 }
 
-std::optional<TierName> TierMover::find(const ModuleKey& key) const {
+std::optional<TierLabel> TierMover::find(const ModuleKey& key) const {
   for (const auto& tier : options_.tiers) {
     if (tier->has(key)) {
       return tier->name();
@@ -91,13 +70,13 @@ bool TierMover::worth_loading(const ModuleKey& key, std::size_t bytes, double re
       slow = slow == nullptr ? tier.get() : slow;
       continue;
     }
-    if (tier->name() == TierName::kHost) {
+    if (tier->name() == TierLabel::kHost) {
       tier->touch(key);  // what leaves the device to make room for it must not push it out
     }
     return true;
   }
   if (slow != nullptr) {
-    metrics_.tier_bypasses(label_of(slow->name())).add();
+    metrics_.tier_bypasses(slow->name()).add();
   }
   return false;
 }
@@ -114,10 +93,10 @@ void TierMover::prefetch(const ModuleKey& key) {
 }
 
 bool TierMover::keeps(const ModuleKey& key) const {
-  if (tier(TierName::kHost) != nullptr) {
+  if (tier(TierLabel::kHost) != nullptr) {
     return true;
   }
-  const Tier* const disk = tier(TierName::kDisk);
+  const Tier* const disk = tier(TierLabel::kDisk);
   return disk != nullptr && !disk->has(key);
 }
 
@@ -156,7 +135,7 @@ void TierMover::drop_expired() {
   add({}, false);
 }
 
-std::size_t TierMover::drop_unpinned(TierName name) {
+std::size_t TierMover::drop_unpinned(TierLabel name) {
   for (const auto& tier : options_.tiers) {
     if (tier->name() == name) {
       return tier->drop_unpinned();
@@ -274,7 +253,7 @@ LoadOutcome TierMover::load_from(Tier& tier, const ModulePin& pin, ModuleWorth& 
   const auto began = std::chrono::steady_clock::now();
   const LoadOutcome outcome = tier.load(sink);
   const double took = seconds_since(began);
-  const TierLabel label = label_of(tier.name());
+  const TierLabel label = tier.name();
   if (outcome == LoadOutcome::kLoaded) {
     worth = sink.worth();
     cost_of(tier).observe(sink.bytes(), took);
@@ -303,7 +282,7 @@ void TierMover::run_leave(Task& task) {
   const RecordHeader header = header_for(task.pin);
   Tier* taker = nullptr;
   for (const auto& tier : options_.tiers) {
-    if (tier->name() == TierName::kHost || !tier->has(task.key)) {
+    if (tier->name() == TierLabel::kHost || !tier->has(task.key)) {
       DeviceSource source(header, task.pin.duplicate(), pool_.memory());
       if (store_in(*tier, source, TierLabel::kDevice)) {
         taker = tier.get();
@@ -316,7 +295,7 @@ void TierMover::run_leave(Task& task) {
   }
   const bool gone = pool_.leave(std::move(task.pin));
   // Somebody asked for it meanwhile, so that it stays, and the host's copy is one too many; or its schema was deleted.
-  const bool stays = !gone && taker != nullptr && taker->name() == TierName::kHost;
+  const bool stays = !gone && taker != nullptr && taker->name() == TierLabel::kHost;
   if (taker != nullptr && (stays || !options_.retention(task.key).has_value())) {
     taker->remove(task.key);
   }
@@ -348,7 +327,7 @@ std::unique_ptr<RecordSource> TierMover::source_of(const ModuleKey& key, TierLab
   }
   for (const auto& tier : options_.tiers) {
     if (std::unique_ptr<RecordSource> source = tier->source(key)) {
-      from = label_of(tier->name());
+      from = tier->name();
       return source;
     }
   }
@@ -370,7 +349,7 @@ void TierMover::take_from_host(RecordSource& source) {
 }
 
 bool TierMover::store_in(Tier& tier, RecordSource& source, TierLabel from) {
-  const TierLabel label = label_of(tier.name());
+  const TierLabel label = tier.name();
   const auto began = std::chrono::steady_clock::now();
   const StoreOutcome outcome = tier.store(source);
   if (outcome == StoreOutcome::kStored) {
@@ -421,7 +400,7 @@ void TierMover::run_purge() {
         tier->touch(key);
       } else {
         tier->remove(key);
-        metrics_.cache_evictions(label_of(tier->name()), EvictionLabel::kTtl).add();
+        metrics_.cache_evictions(tier->name(), EvictionLabel::kTtl).add();
       }
     }
   }

@@ -6,12 +6,12 @@
 // wrong is a miss and a metric; nothing here fails a request.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,8 +28,6 @@
 
 namespace promptcached::kv {
 
-TierLabel label_of(TierName name);
-
 // Thread-safe, but for deliver().
 class TierMover final {
  public:
@@ -43,9 +41,9 @@ class TierMover final {
     std::function<void()> wake;  // something waits for deliver(), or memory has become free; on the mover's threads
   };
   struct Loaded {
-    ModulePin pin;                 // the destination, filled when `tier` is there
-    std::optional<TierName> tier;  // where it came from
-    ModuleWorth worth;             // as its record says
+    ModulePin pin;                  // the destination, filled when `tier` is there
+    std::optional<TierLabel> tier;  // where it came from
+    ModuleWorth worth;              // as its record says
   };
   using Done = std::function<void(Loaded)>;
 
@@ -77,7 +75,7 @@ class TierMover final {
   void remove(const ModuleKey& key);  // soon, if no schema uses it then
   void set_retention(const ModuleKey& key, const Retention& retention);
   void drop_expired();  // soon
-  std::size_t drop_unpinned(TierName tier);
+  std::size_t drop_unpinned(TierLabel tier);
 
   // Engine thread: calls what waits for ended loads. Returns whether there were any.
   bool deliver();
@@ -88,9 +86,9 @@ class TierMover final {
   // Waits until nothing is in line any more, at most so long.
   bool flush(std::chrono::milliseconds grace);
 
-  const Tier* tier(TierName name) const;
+  const Tier* tier(TierLabel name) const;
   // The nearest tier that has it.
-  std::optional<TierName> find(const ModuleKey& key) const;
+  std::optional<TierLabel> find(const ModuleKey& key) const;
 
  private:
   struct Task {
@@ -114,12 +112,12 @@ class TierMover final {
   bool store_in(Tier& tier, RecordSource& source, TierLabel from);
   std::unique_ptr<RecordSource> source_of(const ModuleKey& key, TierLabel& from);
   RecordHeader header_for(const ModulePin& pin) const;
-  TransferCost& cost_of(const Tier& tier) { return costs_[static_cast<std::size_t>(tier.name())]; }
+  TransferCost& cost_of(const Tier& tier) { return costs_.at(tier.name()); }
 
   const Options options_;
   ModulePool& pool_;
   Metrics& metrics_;
-  std::array<TransferCost, std::size(kTierNames)> costs_;
+  std::map<TierLabel, TransferCost> costs_;  // of every tier, from the start
 
   mutable std::mutex mutex_;  // guards what follows: tasks come from the engine's and HTTP threads
   std::condition_variable work_;

@@ -1,7 +1,6 @@
 #include "core/kv/tiers/disk_tier.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,23 +26,6 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 std::string what_failed(const char* action, const fs::path& path) {
   return std::string(action) + " " + path.string() + ": " + std::strerror(errno);
 }
-
-class File final {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (descriptor_ >= 0) {
-      close(descriptor_);
-    }
-  }
-  int get() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_;
-};
 
 enum class ReadResult { kAll, kShort, kFailed };
 
@@ -79,23 +61,6 @@ bool write_all(int file, std::span<const std::byte> data, std::uint64_t offset) 
     offset += static_cast<std::uint64_t>(count);
   }
   return true;
-}
-
-std::optional<ModuleKey> key_of_name(const fs::path& file) {
-  const std::string name = file.stem().string();
-  ModuleKey key;
-  if (file.extension() != kSuffix || name.size() != key.bytes.size() * 2) {
-    return std::nullopt;
-  }
-  for (std::size_t i = 0; i < key.bytes.size(); ++i) {
-    const std::string digits = name.substr(2 * i, 2);
-    char* end = nullptr;
-    key.bytes[i] = static_cast<std::uint8_t>(std::strtoul(digits.c_str(), &end, 16));
-    if (end != digits.c_str() + 2) {
-      return std::nullopt;
-    }
-  }
-  return key;
 }
 
 // The header of an open record, and how long the file is.
@@ -136,25 +101,25 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const Options& options) {
                                                 error.message() + "; name a directory that can be written");
   }
   const fs::path lock_path = options.directory / "lock";
-  const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) {
-    return make_error(ErrorCode::kInternal, "--kv-disk-path: " + what_failed("cannot write", lock_path) +
-                                                "; name a directory that can be written");
-  }
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
-    close(lock);
+  FileDescriptor lock = lock_file(lock_path, 0644);
+  if (!lock && errno == EWOULDBLOCK) {
     return make_error(ErrorCode::kInternal, "--kv-disk-path: another process uses " + options.directory.string() +
                                                 "; give each server a directory of its own");
   }
-  std::unique_ptr<DiskTier> tier(new DiskTier(options, lock));
+  if (!lock) {
+    return make_error(ErrorCode::kInternal, "--kv-disk-path: " + what_failed("cannot write", lock_path) +
+                                                "; name a directory that can be written");
+  }
+  std::unique_ptr<DiskTier> tier(new DiskTier(options, std::move(lock)));
   tier->scan();
   return tier;
 }
 
-DiskTier::DiskTier(const Options& options, int lock)
-    : options_(options), modules_(options.directory / "modules"), lock_(lock), index_(options.eviction) {}
-
-DiskTier::~DiskTier() { close(lock_); }
+DiskTier::DiskTier(const Options& options, FileDescriptor lock)
+    : IndexedTier(options.capacity_bytes, options.eviction),
+      options_(options),
+      modules_(options.directory / "modules"),
+      lock_(std::move(lock)) {}
 
 fs::path DiskTier::path_of(const ModuleKey& key) const { return modules_ / (key.hex() + kSuffix); }
 
@@ -197,11 +162,12 @@ void DiskTier::scan_file(const fs::path& path) {
     fs::remove(path, ignored);
     return;
   }
-  const std::optional<ModuleKey> key = key_of_name(path);
+  const std::optional<ModuleKey> key =
+      path.extension() == kSuffix ? ModuleKey::from_hex(path.stem().string()) : std::nullopt;
   if (!key.has_value()) {
     return;  // not ours
   }
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   const Opened opened = file ? read_header(file.get(), options_.identity) : Opened{{}, true};
   if (opened.failed) {
     log::warn("KV on disk: {}", what_failed("cannot read", path));
@@ -229,11 +195,6 @@ void DiskTier::scan_file(const fs::path& path) {
   index_.add(header, bytes, {});
 }
 
-bool DiskTier::has(const ModuleKey& key) const {
-  const std::lock_guard lock(mutex_);
-  return index_.contains(key);
-}
-
 LoadOutcome DiskTier::load(DeviceSink& sink) {
   const ModuleKey key = sink.key();
   {
@@ -246,7 +207,7 @@ LoadOutcome DiskTier::load(DeviceSink& sink) {
     ++entry->hits;
   }
   const fs::path path = path_of(key);
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file && errno == ENOENT) {  // evicted a moment ago, or removed by somebody
     discard(key);
     return LoadOutcome::kMissing;
@@ -263,7 +224,7 @@ LoadOutcome DiskTier::load(DeviceSink& sink) {
 
 // Into the system's page cache.
 void DiskTier::prefetch(const ModuleKey& key) {
-  const File file(::open(path_of(key).c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path_of(key).c_str(), O_RDONLY | O_CLOEXEC));
   if (file) {
     posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED);
   }
@@ -324,7 +285,7 @@ StoreOutcome DiskTier::store(RecordSource& source) {
   std::size_t bytes = 0;
   bool written = false;
   {
-    const File file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     written = file && write(file.get(), source, bytes) && fdatasync(file.get()) == 0;
   }
   written = written && rename(temporary.c_str(), path_of(key).c_str()) == 0;
@@ -382,66 +343,16 @@ void DiskTier::give_back(std::size_t bytes) {
 }
 
 void DiskTier::discard(ModuleKey key) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (auto* const entry = index_.find(key)) {
-      index_.take(*entry);
-    }
-  }
+  forget(key);
   unlink(path_of(key).c_str());
 }
 
 void DiskTier::remove(const ModuleKey& key) { discard(key); }
 
-void DiskTier::set_retention(const ModuleKey& key, const Retention& retention) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.set_retention(*entry, retention);
-  }
-}
-
 void DiskTier::touch(const ModuleKey& key) {
-  {
-    const std::lock_guard lock(mutex_);
-    auto* const entry = index_.find(key);
-    if (entry == nullptr) {
-      return;
-    }
-    index_.use(*entry, std::chrono::system_clock::now());
+  if (use(key)) {
+    utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0);  // for the next start
   }
-  utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0);  // for the next start
-}
-
-std::vector<ModuleKey> DiskTier::expired() const {
-  const std::lock_guard lock(mutex_);
-  return index_.expired(std::chrono::system_clock::now());
-}
-
-std::size_t DiskTier::drop_unpinned() {
-  std::size_t bytes = 0;
-  for (;;) {
-    ModuleKey key;
-    {
-      const std::lock_guard lock(mutex_);
-      auto* const entry = index_.next_to_go();
-      if (entry == nullptr) {
-        return bytes;
-      }
-      key = entry->key;
-      bytes += entry->bytes;
-    }
-    discard(key);
-  }
-}
-
-TierStats DiskTier::stats() const {
-  const std::lock_guard lock(mutex_);
-  return index_.stats(options_.capacity_bytes);
-}
-
-std::vector<ModuleInfo> DiskTier::list() const {
-  const std::lock_guard lock(mutex_);
-  return index_.list(std::chrono::system_clock::now());
 }
 
 }  // namespace promptcached::kv

@@ -6,12 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <vector>
+#include <variant>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/status.h"
-#include "core/kv/tiers/tier.h"
-#include "core/kv/tiers/tier_index.h"
+#include "core/kv/tiers/indexed_tier.h"
 
 namespace promptcached::kv {
 
@@ -20,7 +19,7 @@ namespace promptcached::kv {
 // kept. A file that is cut short, damaged, of another version or for another model is removed when it is met.
 //
 // One process has the directory: it holds a lock on DIR/lock as long as it lives.
-class DiskTier final : public Tier {
+class DiskTier final : public IndexedTier<std::monostate> {
  public:
   struct Options {
     std::filesystem::path directory;
@@ -35,25 +34,16 @@ class DiskTier final : public Tier {
   // Creates what is missing, locks and scans. Errors, with what to do: the directory cannot be made or written, or
   // another process has it.
   static Result<std::unique_ptr<DiskTier>> open(const Options& options);
-  ~DiskTier() override;
 
-  TierName name() const override { return TierName::kDisk; }
-  bool has(const ModuleKey& key) const override;
+  TierLabel name() const override { return TierLabel::kDisk; }
   LoadOutcome load(DeviceSink& sink) override;
   void prefetch(const ModuleKey& key) override;
   StoreOutcome store(RecordSource& source) override;
   void remove(const ModuleKey& key) override;
-  void set_retention(const ModuleKey& key, const Retention& retention) override;
   void touch(const ModuleKey& key) override;
-  std::vector<ModuleKey> expired() const override;
-  std::size_t drop_unpinned() override;
-  TierStats stats() const override;
-  std::vector<ModuleInfo> list() const override;
 
  private:
-  struct Nothing {};
-
-  explicit DiskTier(const Options& options, int lock);
+  DiskTier(const Options& options, FileDescriptor lock);
   void scan();
   void scan_file(const std::filesystem::path& file);
   std::filesystem::path path_of(const ModuleKey& key) const;
@@ -66,9 +56,7 @@ class DiskTier final : public Tier {
 
   const Options options_;
   const std::filesystem::path modules_;
-  const int lock_;
-  mutable std::mutex mutex_;  // guards what follows; held for no read or write of a file
-  TierIndex<Nothing> index_;
+  const FileDescriptor lock_;
   std::size_t writing_bytes_ = 0;  // reserved for files that are being written
   std::uint64_t temporary_ = 0;    // of the next file's name while it is written
 };

@@ -7,9 +7,9 @@
 
 namespace promptcached::kv {
 
-class HostTier::Record {
+class HostRecord {
  public:
-  Record(HostTier& tier, RecordHeader header, std::byte* data, std::size_t bytes)
+  HostRecord(HostTier& tier, RecordHeader header, std::byte* data, std::size_t bytes)
       : tier_(tier), header_(std::move(header)), data_(data), bytes_(bytes) {
     std::size_t offset = 0;
     for (const RecordHeader::Plane& plane : header_.planes) {
@@ -17,9 +17,9 @@ class HostTier::Record {
       offset += plane.bytes;
     }
   }
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
-  ~Record() {
+  HostRecord(const HostRecord&) = delete;
+  HostRecord& operator=(const HostRecord&) = delete;
+  ~HostRecord() {
     tier_.memory_->deallocate(data_, bytes_);
     tier_.give_back(bytes_);
   }
@@ -49,12 +49,10 @@ class HostTier::Source final : public RecordSource {
 };
 
 HostTier::HostTier(const Options& options, std::unique_ptr<KvAllocator> memory)
-    : options_(options), memory_(std::move(memory)), index_(options.eviction) {}
+    : IndexedTier(options.capacity_bytes, options.eviction), options_(options), memory_(std::move(memory)) {}
 
-bool HostTier::has(const ModuleKey& key) const {
-  const std::lock_guard lock(mutex_);
-  return index_.contains(key);
-}
+// Records give back what they hold to members that go before the index would.
+HostTier::~HostTier() { index_.clear(); }
 
 LoadOutcome HostTier::load(DeviceSink& sink) {
   Value record;
@@ -104,7 +102,7 @@ StoreOutcome HostTier::store(RecordSource& source) {
     give_back(bytes);
     return StoreOutcome::kFailed;
   }
-  auto record = std::make_shared<const Record>(*this, source.header(), exact, bytes);
+  auto record = std::make_shared<const HostRecord>(*this, source.header(), exact, bytes);
   const std::lock_guard lock(mutex_);
   if (!index_.contains(key)) {
     const RecordHeader& header = record->header();
@@ -157,58 +155,12 @@ void HostTier::give_back(std::size_t bytes) {
   reserved_bytes_ -= bytes;
 }
 
-void HostTier::remove(const ModuleKey& key) {
-  Value record;  // goes without the lock, which its end takes
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    record = index_.take(*entry);
-  }
-}
+void HostTier::remove(const ModuleKey& key) { forget(key); }
 
 std::unique_ptr<RecordSource> HostTier::source(const ModuleKey& key) const {
   const std::lock_guard lock(mutex_);
   const auto* const entry = index_.find(key);
   return entry == nullptr ? nullptr : std::make_unique<Source>(entry->value);
-}
-
-void HostTier::set_retention(const ModuleKey& key, const Retention& retention) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.set_retention(*entry, retention);
-  }
-}
-
-void HostTier::touch(const ModuleKey& key) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.use(*entry, std::chrono::system_clock::now());
-  }
-}
-
-std::vector<ModuleKey> HostTier::expired() const {
-  const std::lock_guard lock(mutex_);
-  return index_.expired(std::chrono::system_clock::now());
-}
-
-std::size_t HostTier::drop_unpinned() {
-  std::vector<Value> dropped;
-  std::size_t bytes = 0;
-  const std::lock_guard lock(mutex_);
-  while (auto* const entry = index_.next_to_go()) {
-    bytes += entry->bytes;
-    dropped.push_back(index_.take(*entry));
-  }
-  return bytes;
-}
-
-TierStats HostTier::stats() const {
-  const std::lock_guard lock(mutex_);
-  return index_.stats(options_.capacity_bytes);
-}
-
-std::vector<ModuleInfo> HostTier::list() const {
-  const std::lock_guard lock(mutex_);
-  return index_.list(std::chrono::system_clock::now());
 }
 
 }  // namespace promptcached::kv

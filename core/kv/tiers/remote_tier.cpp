@@ -19,12 +19,7 @@ std::string name_of(const ModuleKey& key) { return "kv1-" + key.hex(); }
 }  // namespace
 
 RemoteTier::RemoteTier(const Options& options, std::unique_ptr<RemoteStore> store)
-    : options_(options), store_(std::move(store)), breaker_(options.breaker) {}
-
-bool RemoteTier::has(const ModuleKey& key) const {
-  const std::lock_guard lock(mutex_);
-  return index_.contains(key);
-}
+    : IndexedTier(0, EvictionKind::kCost), options_(options), store_(std::move(store)), breaker_(options.breaker) {}
 
 bool RemoteTier::may_have(const ModuleKey&) const { return breaker_.ready(); }
 
@@ -154,64 +149,11 @@ void RemoteTier::know(const RecordHeader& header, std::size_t bytes) {
   }
 }
 
-void RemoteTier::forget(const ModuleKey& key) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.take(*entry);
-  }
-}
-
 void RemoteTier::remove(const ModuleKey& key) {
   forget(key);
   if (breaker_.allow()) {
     answered(store_->remove(name_of(key)));
   }
-}
-
-void RemoteTier::set_retention(const ModuleKey& key, const Retention& retention) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.set_retention(*entry, retention);
-  }
-}
-
-void RemoteTier::touch(const ModuleKey& key) {
-  const std::lock_guard lock(mutex_);
-  if (auto* const entry = index_.find(key)) {
-    index_.use(*entry, std::chrono::system_clock::now());
-  }
-}
-
-std::vector<ModuleKey> RemoteTier::expired() const {
-  const std::lock_guard lock(mutex_);
-  return index_.expired(std::chrono::system_clock::now());
-}
-
-std::size_t RemoteTier::drop_unpinned() {
-  std::size_t bytes = 0;
-  for (;;) {
-    ModuleKey key;
-    {
-      const std::lock_guard lock(mutex_);
-      auto* const entry = index_.next_to_go();
-      if (entry == nullptr) {
-        return bytes;
-      }
-      key = entry->key;
-      bytes += entry->bytes;
-    }
-    remove(key);
-  }
-}
-
-TierStats RemoteTier::stats() const {
-  const std::lock_guard lock(mutex_);
-  return index_.stats(0);
-}
-
-std::vector<ModuleInfo> RemoteTier::list() const {
-  const std::lock_guard lock(mutex_);
-  return index_.list(std::chrono::system_clock::now());
 }
 
 }  // namespace promptcached::kv

@@ -4,18 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
+#include "core/base/metrics.h"
 #include "core/kv/kv_record.h"
 #include "core/kv/module_key.h"
 #include "core/kv/module_pool.h"
 
 namespace promptcached::kv {
 
-enum class TierName { kHost, kDisk, kRemote };  // from the nearest to the farthest
-inline constexpr TierName kTierNames[] = {TierName::kHost, TierName::kDisk, TierName::kRemote};
-std::string_view to_string(TierName name);
+// From the nearest to the farthest.
+inline constexpr TierLabel kTiersBelow[] = {TierLabel::kHost, TierLabel::kDisk, TierLabel::kRemote};
 
 enum class LoadOutcome {
   kLoaded,
@@ -41,7 +40,7 @@ struct TierStats {
 class Tier {
  public:
   virtual ~Tier() = default;
-  virtual TierName name() const = 0;
+  virtual TierLabel name() const = 0;
 
   // Whether this process knows it to be there; and whether it is worth asking: a store that others write to as well may
   // have anything.

@@ -79,6 +79,14 @@ class TierIndex final {
     return value;
   }
 
+  void clear() {
+    for (auto& [key, entry] : entries_) {
+      policy_.remove(entry);
+    }
+    entries_.clear();
+    used_bytes_ = 0;
+  }
+
   void use(Entry& entry, Time now) {
     policy_.remove(entry);
     policy_.count_use(entry);

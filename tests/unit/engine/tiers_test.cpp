@@ -3,27 +3,13 @@
 #include <random>
 
 #include "tests/catch.h"
+#include "tests/temporary_directory.h"
 #include "tests/unit/engine/engine_fixture.h"
 
 namespace promptcached::engine {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Directory {
- public:
-  Directory() {
-    std::string name = (fs::temp_directory_path() / "pc-engine-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Directory() { fs::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 constexpr int kSchemas = 8;
 constexpr int kWords = 30;
@@ -49,7 +35,7 @@ EngineOptions tiny(const fs::path& disk) {
 void settle(EngineFixture& fixture) { REQUIRE(fixture.engine->tiers().flush(std::chrono::seconds(20))); }
 
 TEST_CASE("answers are the same from every tier", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   EngineFixture fixture(tiny(directory.path()));
   for (int i = 0; i < kSchemas; ++i) {
     fixture.add_schema(schema(i));
@@ -76,7 +62,7 @@ TEST_CASE("answers are the same from every tier", "[engine]") {
 }
 
 TEST_CASE("the tier that a module came from is told", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   EngineOptions options = tiny(directory.path());
   options.tiers.host_bytes = 0;
   EngineFixture fixture(options);
@@ -94,7 +80,7 @@ TEST_CASE("the tier that a module came from is told", "[engine]") {
 }
 
 TEST_CASE("a second start on the same directory encodes nothing", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   {
     EngineFixture first(tiny(directory.path()));
     first.add_schema(schema(1));
@@ -108,12 +94,12 @@ TEST_CASE("a second start on the same directory encodes nothing", "[engine]") {
   // Deleted, it is gone from there too.
   REQUIRE(second.engine->schemas().remove("s1").ok());
   settle(second);
-  CHECK(second.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 0);
+  CHECK(second.engine->tiers().tier(TierLabel::kDisk)->stats().entries == 0);
 }
 
 // The same module stands at another place of each schema's list: who waits with others must wait for the right one.
 TEST_CASE("requests of two schemas wait together for one module from disk", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   EngineOptions options = tiny(directory.path());
   options.tiers.host_bytes = 0;
   EngineFixture fixture(options);
@@ -122,7 +108,7 @@ TEST_CASE("requests of two schemas wait together for one module from disk", "[en
   fixture.add_schema("<schema name=\"s1\">root<union>" + shared + other + "</union></schema>");
   fixture.add_schema("<schema name=\"s2\">root<union>" + other + shared + "</union></schema>");
   settle(fixture);
-  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 3);
+  CHECK(fixture.engine->tiers().tier(TierLabel::kDisk)->stats().entries == 3);
   for (int round = 0; round < 20; ++round) {
     fixture.engine->pool().drop_unpinned();
     std::vector<std::pair<GenerateRequest, std::shared_ptr<TokenStream>>> asked;
@@ -138,18 +124,18 @@ TEST_CASE("requests of two schemas wait together for one module from disk", "[en
 }
 
 TEST_CASE("what is to be kept is told to the tiers", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   EngineFixture fixture(tiny(directory.path()));
   fixture.add_schema(schema(1));
   settle(fixture);
   RetentionPatch pin;
   pin.pin = true;
   REQUIRE(fixture.engine->schemas().patch("s1", pin, {}).ok());
-  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().pinned_bytes > 0);
+  CHECK(fixture.engine->tiers().tier(TierLabel::kDisk)->stats().pinned_bytes > 0);
 }
 
 TEST_CASE("two schemas share one entry of every tier", "[engine]") {
-  Directory directory;
+  TemporaryDirectory directory;
   EngineFixture fixture(tiny(directory.path()));
   fixture.add_schema(schema(1));
   std::string twin = schema(1);
@@ -157,11 +143,11 @@ TEST_CASE("two schemas share one entry of every tier", "[engine]") {
   fixture.add_schema(twin);
   settle(fixture);
   CHECK(fixture.metrics.module_encodes().value() == 2);
-  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 2);
+  CHECK(fixture.engine->tiers().tier(TierLabel::kDisk)->stats().entries == 2);
   CHECK(fixture.engine->schemas().status("t1")->modules[0].shared);
   REQUIRE(fixture.engine->schemas().remove("s1").ok());
   settle(fixture);
-  CHECK(fixture.engine->tiers().tier(kv::TierName::kDisk)->stats().entries == 2);
+  CHECK(fixture.engine->tiers().tier(TierLabel::kDisk)->stats().entries == 2);
 }
 
 }  // namespace

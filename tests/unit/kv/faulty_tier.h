@@ -20,7 +20,7 @@ class FaultyTier final : public Tier {
   std::atomic<bool> refuse_stores{false};  // as a full budget
   std::chrono::milliseconds delay{0};
 
-  TierName name() const override { return tier_->name(); }
+  TierLabel name() const override { return tier_->name(); }
   bool has(const ModuleKey& key) const override { return tier_->has(key); }
   bool may_have(const ModuleKey& key) const override { return tier_->may_have(key); }
   LoadOutcome load(DeviceSink& sink) override {

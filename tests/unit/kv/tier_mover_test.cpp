@@ -75,7 +75,7 @@ struct MoverFixture {
     settle();  // a module that is being copied would not be the next to go
   }
   // Where the module was found; nullopt: nowhere.
-  std::optional<TierName> load(int number) {
+  std::optional<TierLabel> load(int number) {
     std::optional<TierMover::Loaded> loaded;
     mover->worth_loading(key_of(number), kModule, 0);
     mover->load(create(number), true, [&](TierMover::Loaded found) { loaded = std::move(found); });
@@ -116,17 +116,17 @@ TEST_CASE("an evicted module goes to the host, from there to disk, and comes bac
     fixture.encode(i);
   }
   fixture.settle();
-  CHECK(fixture.mover->find(key_of(1)) == TierName::kHost);
-  CHECK(fixture.mover->find(key_of(2)) == TierName::kHost);
+  CHECK(fixture.mover->find(key_of(1)) == TierLabel::kHost);
+  CHECK(fixture.mover->find(key_of(2)) == TierLabel::kHost);
   CHECK_FALSE(fixture.mover->find(key_of(3)).has_value());  // on the device
   fixture.disk->refuse_stores = false;
   fixture.encode(5);
   fixture.encode(6);
   fixture.settle();
-  CHECK(fixture.mover->find(key_of(1)) == TierName::kDisk);
-  CHECK(fixture.mover->find(key_of(3)) == TierName::kHost);
-  CHECK(fixture.load(3) == TierName::kHost);
-  CHECK(fixture.load(1) == TierName::kDisk);
+  CHECK(fixture.mover->find(key_of(1)) == TierLabel::kDisk);
+  CHECK(fixture.mover->find(key_of(3)) == TierLabel::kHost);
+  CHECK(fixture.load(3) == TierLabel::kHost);
+  CHECK(fixture.load(1) == TierLabel::kDisk);
   CHECK_FALSE(fixture.load(9).has_value());
   fixture.settle();
   CHECK(fixture.pool->check_integrity());
@@ -143,7 +143,7 @@ TEST_CASE("what is asked for while it leaves stays", "[kv]") {
   // Whichever came first, nothing is lost and the accounts are right.
   const bool on_device = fixture.pool->contains(key_of(1));
   CHECK(on_device == pin.has_value());
-  CHECK(on_device != (fixture.mover->find(key_of(1)) == TierName::kHost));
+  CHECK(on_device != (fixture.mover->find(key_of(1)) == TierLabel::kHost));
   CHECK_FALSE(refused.ok());
   CHECK(fixture.pool->check_integrity());
 }
@@ -157,9 +157,9 @@ TEST_CASE("without a host tier an evicted module is saved on disk, if it is not 
   fixture.disk->refuse_stores = false;
   fixture.encode(3);
   fixture.settle();
-  CHECK(fixture.mover->find(key_of(1)) == TierName::kDisk);
-  CHECK(fixture.mover->find(key_of(3)) == TierName::kDisk);  // written through
-  CHECK(fixture.load(1) == TierName::kDisk);
+  CHECK(fixture.mover->find(key_of(1)) == TierLabel::kDisk);
+  CHECK(fixture.mover->find(key_of(3)) == TierLabel::kDisk);  // written through
+  CHECK(fixture.load(1) == TierLabel::kDisk);
 }
 
 TEST_CASE("a disk that fails is a miss and a metric", "[kv]") {
@@ -194,8 +194,8 @@ TEST_CASE("what no schema uses any more leaves every tier", "[kv]") {
     fixture.settle();
     CHECK_FALSE(fixture.mover->find(key_of(i)).has_value());
   }
-  CHECK(fixture.mover->tier(TierName::kHost)->stats().used_bytes == 0);
-  CHECK(fixture.mover->tier(TierName::kDisk)->stats().used_bytes == 0);
+  CHECK(fixture.mover->tier(TierLabel::kHost)->stats().used_bytes == 0);
+  CHECK(fixture.mover->tier(TierLabel::kDisk)->stats().used_bytes == 0);
 }
 
 TEST_CASE("a tier that is slower than computing is passed by, and tried again later", "[kv]") {
@@ -206,7 +206,7 @@ TEST_CASE("a tier that is slower than computing is passed by, and tried again la
   fixture.settle();
   CHECK(fixture.mover->worth_loading(key_of(1), kModule, 1e-3));  // nothing is known yet
   fixture.disk->delay = std::chrono::milliseconds(50);
-  CHECK(fixture.load(1) == TierName::kDisk);
+  CHECK(fixture.load(1) == TierLabel::kDisk);
   CHECK_FALSE(fixture.mover->worth_loading(key_of(2), kModule, 1e-3));
   CHECK(fixture.metrics.tier_bypasses(TierLabel::kDisk).value() == 1);
   CHECK(fixture.mover->worth_loading(key_of(2), kModule, 1));
@@ -235,7 +235,7 @@ TEST_CASE("ttl is purged from every tier, but for what is in use on the device",
   fixture.settle();
   CHECK_FALSE(fixture.mover->find(key_of(1)).has_value());
   CHECK_FALSE(fixture.mover->find(key_of(2)).has_value());
-  CHECK(fixture.mover->find(key_of(3)) == TierName::kDisk);
+  CHECK(fixture.mover->find(key_of(3)) == TierLabel::kDisk);
   CHECK(fixture.metrics.cache_evictions(TierLabel::kDisk, EvictionLabel::kTtl).value() == 2);
 }
 

@@ -3,9 +3,10 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
-namespace promptcached::server {
+namespace promptcached {
 
 class FileDescriptor final {
  public:
@@ -36,4 +37,8 @@ class FileDescriptor final {
   int fd_ = -1;
 };
 
-}  // namespace promptcached::server
+// Makes the file if it is not there, and locks it for this process as long as the descriptor lives. Empty, with errno
+// set, when that cannot be: EWOULDBLOCK says that another process has it.
+FileDescriptor lock_file(const std::filesystem::path& path, int mode);
+
+}  // namespace promptcached

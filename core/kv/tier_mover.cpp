@@ -87,6 +87,12 @@ void TierMover::load(ModulePin destination, bool urgent, Done done) {
 }
 
 void TierMover::prefetch(const ModuleKey& key) {
+  for (const auto& tier : options_.tiers) {
+    if (tier->has(key)) {
+      tier->touch(key);  // what requests before it load pushes others out of the device, and those must not push it out
+      break;
+    }
+  }
   if (has_tiers()) {
     add({Task::Kind::kPrefetch, key, {}, {}}, false);
   }

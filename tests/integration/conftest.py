@@ -87,6 +87,16 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
+    def memory(self):
+        """What the process's memory is, for a message: its largest mappings in KiB, beside the computer's cores."""
+        resident = re.findall(
+            r"^\w+-\w+ \S+ \S+ \S+ \S+ *(.*)\nSize: +(\d+) kB\n(?:.*\n)*?Rss: +(\d+) kB",
+            Path(f"/proc/{self.process.pid}/smaps").read_text(),
+            re.MULTILINE,
+        )
+        largest = sorted(((int(rss), int(size), name) for name, size, rss in resident), reverse=True)[:40]
+        return f"{os.cpu_count()} cores, resident of mapped: " + ", ".join(f"{rss}/{size} {Path(name).name}" for rss, size, name in largest)
+
     def terminate(self, seconds=60):
         """SIGTERM, and the exit status."""
         self.process.send_signal(signal.SIGTERM)

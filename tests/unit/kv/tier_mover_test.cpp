@@ -132,6 +132,18 @@ TEST_CASE("an evicted module goes to the host, from there to disk, and comes bac
   CHECK(fixture.pool->check_integrity());
 }
 
+TEST_CASE("what a waiting request will want is not the next to leave the host", "[kv]") {
+  MoverFixture fixture(2, false);
+  for (int i = 1; i <= 4; ++i) {
+    fixture.encode(i);  // 1 and 2 are in the host, 1 would go first
+  }
+  fixture.mover->prefetch(key_of(1));
+  fixture.encode(5);
+  CHECK(fixture.mover->find(key_of(1)) == TierLabel::kHost);
+  CHECK_FALSE(fixture.mover->find(key_of(2)).has_value());
+  CHECK(fixture.load(1) == TierLabel::kHost);
+}
+
 TEST_CASE("what is asked for while it leaves stays", "[kv]") {
   MoverFixture fixture(8);
   fixture.encode(1);

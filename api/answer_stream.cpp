@@ -1,6 +1,5 @@
 #include "api/answer_stream.h"
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -10,28 +9,8 @@ namespace promptcached::api {
 namespace {
 
 using engine::DoneEvent;
-using engine::FinishReason;
 using engine::StartEvent;
 using engine::TokenEvent;
-
-CacheLabel cache_label(const StartEvent& start) {
-  std::size_t computed = 0;
-  TierLabel slowest = TierLabel::kDevice;
-  for (const engine::CachePartInfo& part : start.cache) {
-    if (part.source == SourceLabel::kComputed) {
-      ++computed;
-    } else {
-      slowest = std::max(slowest, tier_label(part.source));
-    }
-  }
-  if (start.cache.empty()) {
-    return CacheLabel::kNone;
-  }
-  if (computed == 0) {
-    return promptcached::cache_label(slowest);
-  }
-  return computed == start.cache.size() ? CacheLabel::kMiss : CacheLabel::kPartial;
-}
 
 // How long to wait for an event that no heartbeat waits for; the stream ends by its deadline in any case.
 constexpr std::chrono::milliseconds kLong = std::chrono::hours(1);
@@ -96,7 +75,7 @@ bool AnswerStream::write_ready_events(SseWriter& sse) {
 
 void AnswerStream::add_event(SseWriter& sse, const engine::StreamEvent& event) {
   if (const auto* start = std::get_if<StartEvent>(&event)) {
-    record_->set_cache_label(cache_label(*start));
+    record_->note_start(*start);
     sse.event("start", start_json(head_, start));
   } else if (const auto* token = std::get_if<TokenEvent>(&event)) {
     if (!token->text.empty()) {
@@ -104,19 +83,11 @@ void AnswerStream::add_event(SseWriter& sse, const engine::StreamEvent& event) {
     }
     sse.event("token", token_json(*token, with_top_));
   } else if (const auto* done = std::get_if<DoneEvent>(&event)) {
-    note_end(*done);
+    record_->note_end(*done);
     sse.event("done", done_json(*done));
   } else if (const auto* error = std::get_if<Error>(&event)) {
     record_->set_failed(error->code);
     sse.event("error", error_document(*error, record_->request_id()));
-  }
-}
-
-void AnswerStream::note_end(const DoneEvent& done) {
-  if (done.finish_reason == FinishReason::kCancelled) {
-    record_->set_failed(ErrorCode::kCancelled);
-  } else if (done.finish_reason == FinishReason::kError) {
-    record_->set_failed(ErrorCode::kInternal);
   }
 }
 
@@ -136,7 +107,7 @@ Result<HttpResponse> AnswerStream::whole() && {
       return *error;
     }
     if (const auto* start = std::get_if<StartEvent>(&*event)) {
-      record_->set_cache_label(cache_label(*start));
+      record_->note_start(*start);
       answer = start_json(head_, start);
     } else if (const auto* token = std::get_if<TokenEvent>(&*event)) {
       text += token->text;
@@ -147,7 +118,7 @@ Result<HttpResponse> AnswerStream::whole() && {
         tokens.push_back(token_json(*token, true));
       }
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
-      note_end(*done);
+      record_->note_end(*done);
       answer["text"] = text;
       answer.update(done_json(*done));
     }

@@ -34,7 +34,6 @@ class AnswerStream final {
   void write(BodyWriter& out);
   bool write_ready_events(SseWriter& sse);
   void add_event(SseWriter& sse, const engine::StreamEvent& event);
-  void note_end(const engine::DoneEvent& done);
   bool flush(SseWriter& sse);
 
   std::chrono::milliseconds heartbeat_;

@@ -1,16 +1,14 @@
 #include "api/generate_route.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cinttypes>
-#include <cstdio>
-#include <random>
 #include <utility>
 
 #include "api/answer_stream.h"
 #include "api/error.h"
+#include "api/prompt.h"
+#include "api/random_id.h"
 #include "api/wire/events.h"
 #include "api/wire/generate.h"
+#include "api/wire/sampling.h"
 #include "core/base/log.h"
 #include "core/pml/assembly_plan.h"
 
@@ -23,60 +21,6 @@ struct Prepared {
   AnswerHead head;
 };
 
-std::string new_generation_id() {
-  static const std::uint32_t kProcess = std::random_device{}();
-  static std::atomic<std::uint32_t> counter{0};
-  char text[32];
-  std::snprintf(text, sizeof text, "gen-%08" PRIx32 "%08" PRIx32, kProcess, counter.fetch_add(1));
-  return text;
-}
-
-Status check_logit_bias(const engine::SamplingOptions& sampling, std::int32_t vocab_size) {
-  if (!sampling.logit_bias.empty() && sampling.logit_bias.rbegin()->first >= vocab_size) {
-    return make_error(ErrorCode::kInvalidField,
-                      "logit_bias names token " + std::to_string(sampling.logit_bias.rbegin()->first) +
-                          "; the model's last is " + std::to_string(vocab_size - 1),
-                      "logit_bias");
-  }
-  return {};
-}
-
-Error about_prompt(Error error) {
-  if (error.param.empty()) {
-    error.param = "prompt";
-  }
-  return error;
-}
-
-// Finds the prompt's schema and joins the two. Sets version, plan and max_tokens.
-Status resolve_prompt(const RouteCall& call, const WireGenerate& wire, engine::GenerateRequest& request) {
-  engine::Engine& engine = *call.backend->engine;
-  const auto document = pml::parse_prompt(wire.prompt, call.service.options().pml_limits);
-  if (!document) {
-    return about_prompt(document.error());
-  }
-  auto version = engine.schemas().find(pml::schema_name(**document));
-  if (!version) {
-    Error error = about_prompt(version.error());
-    error.location = pml::schema_location(**document);
-    return error;
-  }
-  request.version = std::move(*version);
-
-  pml::ResolveOptions options;
-  options.add_generation_prompt = wire.add_generation_prompt;
-  // A default is no promise: not given, max_tokens is what the context leaves, if that is less.
-  options.max_tokens = wire.max_tokens.value_or(1);
-  auto plan = pml::resolve(request.version->schema, **document, engine.text(), options);
-  if (!plan) {
-    return about_prompt(plan.error());
-  }
-  request.plan = std::move(*plan);
-  const std::int32_t left = engine.text().max_positions - request.plan.next_position;
-  request.max_tokens = wire.max_tokens.value_or(std::max(1, std::min(kDefaultMaxTokens, left)));
-  return {};
-}
-
 Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
   const Backend& backend = *call.backend;
   if (call.service.options().log_prompts) {
@@ -87,10 +31,11 @@ Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
   }
   Prepared prepared;
   engine::GenerateRequest& request = prepared.request;
-  if (Status status = resolve_prompt(call, wire, request); !status) {
+  const PromptOptions options{wire.add_generation_prompt, wire.max_tokens, kDefaultMaxTokens};
+  if (Status status = place_pml(call, wire.prompt, options, request); !status) {
     return status.error();
   }
-  request.id = new_generation_id();
+  request.id = new_id("gen-");
   request.sampling = std::move(wire.sampling);
   request.stop = std::move(wire.stop);
   request.top_logprobs = wire.top_logprobs;

@@ -24,4 +24,11 @@ Json json_milliseconds(double milliseconds) {
   return std::isfinite(milliseconds) ? Json(std::round(milliseconds * 1000.0) / 1000.0) : Json(nullptr);
 }
 
+HttpResponse json_response(const Json& json) {
+  HttpResponse response;
+  response.content_type = "application/json";
+  response.body = to_text(json);
+  return response;
+}
+
 }  // namespace promptcached::api

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "api/http_types.h"
+
 namespace promptcached::api {
 
 using Json = nlohmann::ordered_json;
@@ -13,6 +15,9 @@ std::string to_text(const Json& json);
 
 // A float as the shortest number that is as exact as a float is: -0.41, not -0.4099999964237213. Null when not finite.
 Json json_number(float value);
+
+// An answer of 200 with this document.
+HttpResponse json_response(const Json& json);
 
 // Milliseconds with microseconds as the last digits.
 Json json_milliseconds(double milliseconds);

@@ -310,6 +310,17 @@ InputJson* ObjectReader::object(std::string_view name) {
   return value;
 }
 
+InputJson* ObjectReader::list(std::string_view name) {
+  InputJson* value = find(name);
+  if (value != nullptr && !value->is_array()) {
+    refuse(name, "must be a list");
+    return nullptr;
+  }
+  return value;
+}
+
+InputJson* ObjectReader::value(std::string_view name) { return find(name); }
+
 void ObjectReader::refuse(std::string_view name, const std::string& message) {
   const std::string field = path_ + std::string(name);
   refuse(make_error(ErrorCode::kInvalidField, field + " " + message, field));
@@ -320,6 +331,8 @@ void ObjectReader::refuse(Error error) {
     error_ = std::move(error);
   }
 }
+
+Status ObjectReader::finish_leniently() const { return error_ ? Status(*error_) : Status(); }
 
 Status ObjectReader::finish() {
   if (error_) {

@@ -51,6 +51,8 @@ class ObjectReader final {
   // A list of strings; one string stands for a list of one.
   std::optional<std::vector<std::string>> texts(std::string_view name, std::size_t max_count);
   InputJson* object(std::string_view name);  // nullptr when absent
+  InputJson* list(std::string_view name);    // the same for an array
+  InputJson* value(std::string_view name);   // of any kind
   // True when the field is there and null, which some fields tell from absent.
   bool is_null(std::string_view name) const;
 
@@ -60,6 +62,8 @@ class ObjectReader final {
 
   // The first fault: a bad value, or a field that nobody asked for (kUnknownField, with the nearest known name).
   Status finish();
+  // The first bad value; fields that nobody asked for are ignored.
+  Status finish_leniently() const;
 
  private:
   InputJson* find(std::string_view name);

@@ -12,13 +12,6 @@
 namespace promptcached::api {
 namespace {
 
-HttpResponse json_response(const Json& json) {
-  HttpResponse response;
-  response.content_type = "application/json";
-  response.body = to_text(json);
-  return response;
-}
-
 Json module_json(std::string_view tier, const kv::ModuleInfo& info, const engine::SchemaRegistry& registry) {
   Json json;
   json["key"] = info.key.hex();

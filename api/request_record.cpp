@@ -1,9 +1,33 @@
 #include "api/request_record.h"
 
+#include <algorithm>
+
 #include "core/base/log.h"
 
 namespace promptcached::api {
 namespace {
+
+using engine::FinishReason;
+
+// By the slowest tier, unless something had to be computed.
+CacheLabel cache_label_of(const engine::StartEvent& start) {
+  std::size_t computed = 0;
+  TierLabel slowest = TierLabel::kDevice;
+  for (const engine::CachePartInfo& part : start.cache) {
+    if (part.source == SourceLabel::kComputed) {
+      ++computed;
+    } else {
+      slowest = std::max(slowest, tier_label(part.source));
+    }
+  }
+  if (start.cache.empty()) {
+    return CacheLabel::kNone;
+  }
+  if (computed == 0) {
+    return cache_label(slowest);
+  }
+  return computed == start.cache.size() ? CacheLabel::kMiss : CacheLabel::kPartial;
+}
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -19,6 +43,16 @@ RequestRecord::RequestRecord(const Service& service, const HttpRequest& request)
 void RequestRecord::set_route(std::string_view label, bool quiet) {
   route_ = label;
   quiet_ = quiet;
+}
+
+void RequestRecord::note_start(const engine::StartEvent& start) { cache_label_ = cache_label_of(start); }
+
+void RequestRecord::note_end(const engine::DoneEvent& done) {
+  if (done.finish_reason == FinishReason::kCancelled) {
+    set_failed(ErrorCode::kCancelled);
+  } else if (done.finish_reason == FinishReason::kError) {
+    set_failed(ErrorCode::kInternal);
+  }
 }
 
 void RequestRecord::note_first_text() {

@@ -9,6 +9,7 @@
 #include "api/service.h"
 #include "core/base/metrics.h"
 #include "core/base/status.h"
+#include "core/engine/token_stream.h"
 
 namespace promptcached::api {
 
@@ -23,7 +24,9 @@ class RequestRecord final {
   void set_arrival(Clock::time_point arrival) { arrival_ = arrival; }
   // Wire form to validated request took this long.
   void set_parse_seconds(double seconds) { parse_seconds_ = seconds; }
-  void set_cache_label(CacheLabel label) { cache_label_ = label; }
+  // What the prompt was made of: the slowest tier labels time_to_first_token_seconds.
+  void note_start(const engine::StartEvent& start);
+  void note_end(const engine::DoneEvent& done);
   // The first generated text is handed on now; later calls change nothing.
   void note_first_text();
   void add_write_seconds(double seconds) { write_seconds_ += seconds; }

@@ -4,8 +4,10 @@
 #include <cassert>
 
 #include "api/generate_route.h"
+#include "api/openai/routes.h"
 #include "api/ops_routes.h"
 #include "api/schemas_route.h"
+#include "api/tokenize_route.h"
 
 namespace promptcached::api {
 namespace {
@@ -14,6 +16,13 @@ namespace {
 constexpr Route kRoutes[] = {
     // method, path, label, scope, needs, body, operations, handler
     {"POST", "/generate", "generate", Scope::kGenerate, Needs::kWork, true, false, generate},
+
+    {"GET", "/v1/models", "models", Scope::kGenerate, Needs::kEngine, false, false, list_models},
+    {"GET", "/v1/models/{model}", "models", Scope::kGenerate, Needs::kEngine, false, false, get_model},
+    {"POST", "/v1/completions", "completions", Scope::kGenerate, Needs::kWork, true, false, completions},
+    {"POST", "/v1/chat/completions", "chat", Scope::kGenerate, Needs::kWork, true, false, chat_completions},
+    {"POST", "/tokenize", "tokenize", Scope::kGenerate, Needs::kEngine, true, false, tokenize},
+    {"POST", "/detokenize", "tokenize", Scope::kGenerate, Needs::kEngine, true, false, detokenize},
 
     {"GET", "/schemas", "schemas", Scope::kRead, Needs::kEngine, false, false, list_schemas},
     {"POST", "/schemas", "schemas", Scope::kWrite, Needs::kWork, true, false, post_schema},

@@ -10,14 +10,6 @@
 namespace promptcached::api {
 namespace {
 
-HttpResponse json_response(int status, const Json& json) {
-  HttpResponse response;
-  response.status = status;
-  response.content_type = "application/json";
-  response.body = to_text(json);
-  return response;
-}
-
 Status refuse_query(const HttpRequest& request) {
   Result<InputJson> options = json_from_query(request.query, {});
   if (!options) {
@@ -38,7 +30,7 @@ Result<HttpResponse> dry_run(const RouteCall& call, const WireSchema& wire, cons
   }
   Json json = schema_json(*status, call.backend->model_name, /*summary=*/false);
   json["state"] = "dry_run";
-  return json_response(200, json);
+  return json_response(json);
 }
 
 Result<HttpResponse> register_schema(RouteCall& call, std::optional<std::string> name) {
@@ -66,10 +58,8 @@ Result<HttpResponse> register_schema(RouteCall& call, std::optional<std::string>
     return outcome.error();
   }
   const bool encoding = outcome->status.state == engine::SchemaState::kEncoding;
-  HttpResponse response = json_response(encoding           ? 202
-                                        : outcome->created ? 201
-                                                           : 200,
-                                        schema_json(outcome->status, call.backend->model_name, /*summary=*/false));
+  HttpResponse response = json_response(schema_json(outcome->status, call.backend->model_name, /*summary=*/false));
+  response.status = encoding ? 202 : outcome->created ? 201 : 200;
   response.headers.emplace_back("Location", "/schemas/" + outcome->status.version->schema->name);
   return response;
 }
@@ -84,7 +74,7 @@ Result<HttpResponse> list_schemas(RouteCall& call) {
   for (const engine::SchemaStatus& status : call.backend->engine->schemas().list()) {
     schemas.push_back(schema_json(status, call.backend->model_name, /*summary=*/true));
   }
-  return json_response(200, Json{{"schemas", std::move(schemas)}});
+  return json_response(Json{{"schemas", std::move(schemas)}});
 }
 
 Result<HttpResponse> post_schema(RouteCall& call) { return register_schema(call, std::nullopt); }
@@ -109,7 +99,7 @@ Result<HttpResponse> get_schema(RouteCall& call) {
   if (with_source) {
     json["source"] = status->version->schema->source;
   }
-  return json_response(200, json);
+  return json_response(json);
 }
 
 Result<HttpResponse> patch_schema(RouteCall& call) {
@@ -125,7 +115,7 @@ Result<HttpResponse> patch_schema(RouteCall& call) {
   if (!status) {
     return status.error();
   }
-  return json_response(200, schema_json(*status, call.backend->model_name, /*summary=*/false));
+  return json_response(schema_json(*status, call.backend->model_name, /*summary=*/false));
 }
 
 Result<HttpResponse> delete_schema(RouteCall& call) {

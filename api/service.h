@@ -12,6 +12,7 @@
 #include "core/base/status.h"
 #include "core/engine/engine.h"
 #include "core/pml/schema.h"
+#include "core/tokenizer/chat_template.h"
 
 namespace promptcached::api {
 
@@ -26,7 +27,9 @@ struct ServiceOptions {
 struct Backend {
   engine::Engine* engine = nullptr;
   Metrics* metrics = nullptr;
-  std::string model_name;  // as served
+  std::string model_name;                             // as served
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  std::int64_t loaded_at = 0;                         // Unix seconds
 };
 
 struct Readiness {

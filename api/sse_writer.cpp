@@ -12,6 +12,12 @@ void SseWriter::event(std::string_view event, const Json& data) {
   pending_ += "\n\n";
 }
 
+void SseWriter::data(std::string_view data) {
+  pending_ += "data: ";
+  pending_ += data;
+  pending_ += "\n\n";
+}
+
 void SseWriter::comment(std::string_view text) {
   pending_ += ": ";
   pending_ += text;

@@ -21,6 +21,8 @@ class SseWriter final {
 
   // `event` is a plain word; `data` takes one line, whatever it holds.
   void event(std::string_view event, const Json& data);
+  // Without a name, as OpenAI's streams are; `data` may be any text of one line.
+  void data(std::string_view data);
   // Keeps proxies from closing a silent connection; clients ignore it.
   void comment(std::string_view text);
   // False when the client has gone.

@@ -91,6 +91,7 @@ void raise_descriptor_limit(std::size_t connections) {
 struct Loaded {
   std::unique_ptr<Metrics> metrics;
   std::unique_ptr<engine::Engine> engine;
+  std::shared_ptr<const ChatTemplate> chat_template;
 };
 
 Loaded load(const Config& config, const std::string& name, std::shared_ptr<engine::SchemaJournal> journal) {
@@ -108,6 +109,7 @@ Loaded load(const Config& config, const std::string& name, std::shared_ptr<engin
   text.max_positions = info.max_positions;
 
   Loaded loaded;
+  loaded.chat_template = load_chat_template(files);
   loaded.metrics = std::make_unique<Metrics>(Metrics::Options{
       .build_info = {kVersion, name, info.device.substr(0, info.device.find(':')), info.weights_dtype, info.kv_dtype},
       .routes = api::route_labels()});
@@ -201,8 +203,10 @@ class App final {
       restored_ = restore_schemas(data_dir_->load(), schemas, loaded_.engine->schemas());
       log::info("{} schemas are back from {}", restored_.size(), config_.data_dir.string());
     }
-    service_.set_backend(
-        std::make_shared<api::Backend>(api::Backend{loaded_.engine.get(), loaded_.metrics.get(), name}));
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    service_.set_backend(std::make_shared<api::Backend>(
+        api::Backend{loaded_.engine.get(), loaded_.metrics.get(), name, loaded_.chat_template,
+                     std::chrono::duration_cast<std::chrono::seconds>(now).count()}));
   }
 
   // On a thread of its own, so that signals are answered meanwhile. A schema that cannot be had is a fault of the

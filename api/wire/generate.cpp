@@ -1,69 +1,15 @@
 #include "api/wire/generate.h"
 
-#include <charconv>
 #include <limits>
 #include <utility>
 
 #include "api/json_reader.h"
 #include "api/media_type.h"
 #include "api/query.h"
+#include "api/wire/sampling.h"
 
 namespace promptcached::api {
 namespace {
-
-constexpr std::size_t kMaxStops = 16;
-constexpr std::int32_t kMaxTopLogprobs = 20;
-
-template <typename Target, typename Value>
-void set(Target& target, const std::optional<Value>& value) {
-  if (value) {
-    target = static_cast<Target>(*value);
-  }
-}
-
-// {"50256": -100}: token ids as JSON's keys.
-void read_logit_bias(ObjectReader& in, std::map<TokenId, float>& bias) {
-  InputJson* object = in.object("logit_bias");
-  if (object == nullptr) {
-    return;
-  }
-  for (const auto& [key, value] : object->items()) {
-    TokenId id = -1;
-    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (parsed.ec != std::errc{} || parsed.ptr != key.data() + key.size() || id < 0) {
-      in.refuse("logit_bias", "must have token ids as its keys");
-      return;
-    }
-    const double number = value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-    const bool inside = number >= -100 && number <= 100;  // NaN is not
-    if (!inside) {
-      in.refuse("logit_bias", "must have numbers from -100 to 100 as its values");
-      return;
-    }
-    bias[id] = static_cast<float>(number);
-  }
-}
-
-void read_sampling(ObjectReader& in, engine::SamplingOptions& sampling) {
-  set(sampling.temperature, in.number("temperature", {.min = 0, .max = 2}));
-  set(sampling.top_p, in.number("top_p", {.min = 0, .max = 1, .above_min = true}));
-  set(sampling.top_k, in.integer("top_k", 0, std::numeric_limits<std::int32_t>::max()));
-  set(sampling.min_p, in.number("min_p", {.min = 0, .max = 1}));
-  set(sampling.repetition_penalty, in.number("repetition_penalty", {.min = 0, .max = 100, .above_min = true}));
-  set(sampling.presence_penalty, in.number("presence_penalty", {.min = -2, .max = 2}));
-  set(sampling.frequency_penalty, in.number("frequency_penalty", {.min = -2, .max = 2}));
-  sampling.seed = in.seed("seed");
-  read_logit_bias(in, sampling.logit_bias);
-}
-
-void read_stop(ObjectReader& in, std::vector<std::string>& stop) {
-  set(stop, in.texts("stop", kMaxStops));
-  for (const std::string& text : stop) {
-    if (text.empty()) {
-      in.refuse("stop", "must not hold empty strings");
-    }
-  }
-}
 
 // How exact the reuse is. One way is there; the others are known by name, so that a client learns they are to come.
 void read_fidelity(ObjectReader& in) {
@@ -99,11 +45,11 @@ Result<WireGenerate> read_fields(InputJson& object) {
   }
   read_sampling(in, wire.sampling);
   read_stop(in, wire.stop);
-  set(wire.top_logprobs, in.integer("logprobs", 0, kMaxTopLogprobs));
-  set(wire.stream, in.boolean("stream"));
-  set(wire.ignore_eos, in.boolean("ignore_eos"));
-  set(wire.add_generation_prompt, in.boolean("add_generation_prompt"));
-  set(wire.echo, in.boolean("echo"));
+  set_if_given(wire.top_logprobs, in.integer("logprobs", 0, kMaxTopLogprobs));
+  set_if_given(wire.stream, in.boolean("stream"));
+  set_if_given(wire.ignore_eos, in.boolean("ignore_eos"));
+  set_if_given(wire.add_generation_prompt, in.boolean("add_generation_prompt"));
+  set_if_given(wire.echo, in.boolean("echo"));
   read_fidelity(in);
   read_cache(in, wire.bypass_cache);
   if (Status status = in.finish(); !status) {

@@ -31,9 +31,9 @@ struct SamplingOptions {
 };
 
 struct GenerateRequest {
-  std::string id;  // "gen-…", unique; in logs and events
-  std::shared_ptr<const SchemaVersion> version;
-  pml::AssemblyPlan plan;  // of version->schema
+  std::string id;                                // "gen-…", unique; in logs and events
+  std::shared_ptr<const SchemaVersion> version;  // null: a prompt without a schema
+  pml::AssemblyPlan plan;                        // of version->schema
   SamplingOptions sampling;
   std::int32_t max_tokens = 256;  // >= 1
   std::vector<std::string> stop;  // none empty

@@ -72,8 +72,8 @@ std::optional<FinishReason> Sequence::accept(const SampledToken& sampled, std::s
 void Sequence::start_stream() {
   StartEvent start;
   start.usage = usage();
-  const pml::Schema& schema = *request.version->schema;
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    const pml::Schema& schema = *request.plan.schema;
     const pml::CachedPart& part = request.plan.cached[i];
     const pml::Entry& entry = schema.entries[static_cast<std::size_t>(part.entry)];
     start.cache.push_back(

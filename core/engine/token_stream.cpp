@@ -43,6 +43,7 @@ void TokenStream::cancel() {
 }
 
 void TokenStream::push(StreamEvent event) {
+  std::shared_ptr<const std::function<void()>> notify;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) {
@@ -50,8 +51,17 @@ void TokenStream::push(StreamEvent event) {
     }
     closed_ = std::holds_alternative<DoneEvent>(event) || std::holds_alternative<Error>(event);
     events_.push_back(std::move(event));
+    notify = notify_;
   }
   arrived_.notify_one();
+  if (notify != nullptr) {
+    (*notify)();
+  }
+}
+
+void TokenStream::on_event(std::function<void()> notify) {
+  const std::lock_guard lock(mutex_);
+  notify_ = std::make_shared<const std::function<void()>>(std::move(notify));
 }
 
 void TokenStream::on_cancel(std::function<void()> wake) { wake_ = std::move(wake); }

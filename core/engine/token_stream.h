@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -84,6 +85,10 @@ class TokenStream {
   void cancel();
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
+  // For who reads several streams: `notify` is called after each event that comes from now on, from another thread,
+  // and must not block. At most once, before the first next().
+  void on_event(std::function<void()> notify);
+
   // For the engine.
   void push(StreamEvent event);
   void on_cancel(std::function<void()> wake);  // set before the stream is shared
@@ -95,6 +100,7 @@ class TokenStream {
   bool closed_ = false;  // the last event has been pushed
   std::atomic<bool> cancelled_{false};
   std::function<void()> wake_;
+  std::shared_ptr<const std::function<void()>> notify_;  // guarded by mutex_
 };
 
 }  // namespace promptcached::engine

@@ -59,7 +59,8 @@ class TierMover final {
 
   // Whether a tier may have the module, and can be expected to give it sooner than it is computed (0: unknown).
   bool worth_loading(const ModuleKey& key, std::size_t bytes, double recompute_seconds);
-  // A request that waits will want it: keeps it where it is, and brings it nearer while the engine is at something else.
+  // A request that waits will want it: keeps it where it is, and brings it nearer while the engine is at something
+  // else.
   void prefetch(const ModuleKey& key);
   // Fills `destination`, which was created under the module's key and is not published; `done` is called by deliver().
   // Urgent ones come first.

@@ -47,6 +47,14 @@ std::int32_t AssemblyPlan::cached_tokens() const {
   return count;
 }
 
+AssemblyPlan plain_plan(std::vector<TokenId> tokens) {
+  AssemblyPlan plan;
+  for (const TokenId token : tokens) {
+    plan.new_tokens.push_back({token, plan.next_position++});
+  }
+  return plan;
+}
+
 std::vector<TokenId> prompt_token_ids(const AssemblyPlan& plan) { return last_prompt_token_ids(plan, kAllTokens); }
 
 std::vector<TokenId> last_prompt_token_ids(const AssemblyPlan& plan, std::int32_t count) {

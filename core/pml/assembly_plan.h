@@ -33,7 +33,7 @@ struct NewToken {
 };
 
 struct AssemblyPlan {
-  std::shared_ptr<const Schema> schema;
+  std::shared_ptr<const Schema> schema;  // null when the prompt has none
   std::vector<CachedPart> cached;    // position order of their first token; modules without text of their own have none
   std::vector<NewToken> new_tokens;  // position order, never empty: arguments, free text, generation prompt
   std::int32_t next_position = 0;    // of the first generated token: last position + 1
@@ -45,6 +45,9 @@ struct AssemblyPlan {
   std::int32_t cached_tokens() const;
   std::int32_t prompt_tokens() const { return cached_tokens() + static_cast<std::int32_t>(new_tokens.size()); }
 };
+
+// A prompt without a schema: all its tokens are new, from position 0 on.
+AssemblyPlan plain_plan(std::vector<TokenId> tokens);
 
 // All token ids of the plan in position order (for penalties and `echo`). Takes time in proportion to the whole prompt.
 std::vector<TokenId> prompt_token_ids(const AssemblyPlan& plan);

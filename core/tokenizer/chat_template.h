@@ -27,6 +27,10 @@ class ChatTemplate {
   virtual ~ChatTemplate() = default;
   // Error kInvalidField with the template's own message when it raises (`raise_exception`).
   virtual Result<std::string> render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) const = 0;
+  // The same with everything a template may ask for, as a JSON object: what transformers' apply_chat_template passes
+  // ("messages", "tools", "documents", "add_generation_prompt"), and more.
+  virtual Result<std::string> render_context(const std::string& context) const = 0;
+  virtual const std::string& source() const = 0;
 };
 
 // The template of a model directory (chat_template.jinja, else tokenizer_config.json); null when it has none.

@@ -18,7 +18,7 @@ Result<std::shared_ptr<const HfChatTemplate>> HfChatTemplate::create(
   if (status != kPcHfOk) {
     return hf_error(status, message, "chat template");
   }
-  return std::shared_ptr<const HfChatTemplate>(new HfChatTemplate(HfTemplateHandle(raw)));
+  return std::shared_ptr<const HfChatTemplate>(new HfChatTemplate(HfTemplateHandle(raw), source));
 }
 
 Result<std::string> HfChatTemplate::render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) const {
@@ -34,10 +34,14 @@ Result<std::string> HfChatTemplate::render(const std::vector<ChatMessage>& messa
                                           {"tools", nullptr},
                                           {"documents", nullptr},
                                           {"add_generation_prompt", add_generation_prompt}};
-  const std::string json = context.dump();
+  return render_context(context.dump());
+}
+
+Result<std::string> HfChatTemplate::render_context(const std::string& context) const {
   HfBytes text;
   HfBytes message;
-  const PcHfStatus status = pc_hf_template_render(handle_.get(), json.data(), json.size(), text.out(), message.out());
+  const PcHfStatus status =
+      pc_hf_template_render(handle_.get(), context.data(), context.size(), text.out(), message.out());
   if (status != kPcHfOk) {
     return hf_error(status, message, "chat template");
   }

@@ -15,11 +15,14 @@ class HfChatTemplate final : public ChatTemplate {
                                                               const std::map<std::string, std::string>& special_tokens);
 
   Result<std::string> render(const std::vector<ChatMessage>& messages, bool add_generation_prompt) const override;
+  Result<std::string> render_context(const std::string& context) const override;
+  const std::string& source() const override { return source_; }
 
  private:
-  explicit HfChatTemplate(HfTemplateHandle handle) : handle_(std::move(handle)) {}
+  HfChatTemplate(HfTemplateHandle handle, std::string_view source) : handle_(std::move(handle)), source_(source) {}
 
   HfTemplateHandle handle_;  // immutable: rendering takes it as const
+  std::string source_;
 };
 
 }  // namespace promptcached

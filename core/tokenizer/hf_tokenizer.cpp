@@ -71,6 +71,20 @@ std::vector<TextPiece> HfTokenizer::split_control_tokens(std::string_view text) 
   return pieces;
 }
 
+std::vector<std::pair<std::size_t, std::size_t>> HfTokenizer::control_token_spans(std::string_view text) const {
+  HfPieces found;
+  HfBytes message;
+  std::vector<std::pair<std::size_t, std::size_t>> spans;
+  if (pc_hf_split(handle_.get(), text.data(), text.size(), found.out(), message.out()) == kPcHfOk) {
+    for (const PcHfPiece& piece : found) {
+      if (piece.id >= 0) {
+        spans.emplace_back(piece.begin, piece.end);
+      }
+    }
+  }
+  return spans;
+}
+
 std::optional<TokenId> HfTokenizer::token_to_id(std::string_view token) const {
   return id_if_any(pc_hf_token_to_id(handle_.get(), token.data(), token.size()));
 }

@@ -17,6 +17,7 @@ class HfTokenizer final : public Tokenizer {
   std::string decode(std::span<const TokenId> ids, bool skip_special = true) const override;
   std::string decode_bytes(std::span<const TokenId> ids, bool skip_special = true) const override;
   std::vector<TextPiece> split_control_tokens(std::string_view text) const override;
+  std::vector<std::pair<std::size_t, std::size_t>> control_token_spans(std::string_view text) const override;
   std::optional<TokenId> token_to_id(std::string_view token) const override;
   std::optional<TokenId> bos_id() const override { return bos_id_; }
   TokenId placeholder_id() const override { return placeholder_id_; }

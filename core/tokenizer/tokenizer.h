@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -49,6 +50,9 @@ class Tokenizer {
   // Splits `text` at every spelled control token (added tokens marked special): "<|im_start|>user\n" ->
   // {id of <|im_start|>, "user\n"}. Used for role texts, which are trusted.
   virtual std::vector<TextPiece> split_control_tokens(std::string_view text) const = 0;
+
+  // Where control tokens are spelled in `text`, in bytes [first, second), blanks that a token takes in included.
+  virtual std::vector<std::pair<std::size_t, std::size_t>> control_token_spans(std::string_view text) const = 0;
 
   // The id of a token by its exact spelling in the vocabulary (added tokens included).
   virtual std::optional<TokenId> token_to_id(std::string_view token) const = 0;

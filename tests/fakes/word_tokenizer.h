@@ -81,6 +81,19 @@ class WordTokenizer final : public Tokenizer {
     return pieces;
   }
 
+  std::vector<std::pair<std::size_t, std::size_t>> control_token_spans(std::string_view text) const override {
+    std::vector<std::pair<std::size_t, std::size_t>> spans;
+    for (std::size_t at = 0;;) {
+      const auto [offset, id] = find_control_token(text.substr(at));
+      if (id < 0) {
+        return spans;
+      }
+      const std::size_t size = options_.control_tokens[static_cast<std::size_t>(id)].size();
+      spans.emplace_back(at + offset, at + offset + size);
+      at += offset + size;
+    }
+  }
+
   std::optional<TokenId> token_to_id(std::string_view token) const override {
     const std::lock_guard lock(mutex_);
     const auto found = ids_.find(token);

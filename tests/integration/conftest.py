@@ -30,6 +30,13 @@ def clean_environment():
     return {name: value for name, value in os.environ.items() if not name.startswith("PROMPTCACHED_")}
 
 
+def wait_for(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
 class Server:
     """One server process, on a free port of 127.0.0.1."""
 

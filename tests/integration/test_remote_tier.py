@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_tiers import ask, check_under_pressure, entries, expected_answers, hits, register_all, wait_for
+from conftest import wait_for
+from test_tiers import ask, check_under_pressure, entries, expected_answers, hits, register_all
 
 
 def free_port():

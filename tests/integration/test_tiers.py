@@ -10,6 +10,7 @@ import time
 
 import httpx
 import pytest
+from conftest import wait_for
 from near_ties import assert_same_or_near_tie
 
 TOKEN_BYTES = 23_040  # of the default model, in fp16
@@ -81,13 +82,6 @@ def check_answers(answers, expected):
         assert_same_or_near_tie(expected[number], answer["tokens"])
         for other in range(len(expected)):
             assert other == number or code_word(other) not in answer["text"]
-
-
-def wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def entries(server, tier):

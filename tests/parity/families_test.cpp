@@ -39,6 +39,7 @@ class SmallVocabulary final : public Tokenizer {
     return std::string(ids.size(), '.');
   }
   std::vector<TextPiece> split_control_tokens(std::string_view text) const override { return {std::string(text)}; }
+  std::vector<std::pair<std::size_t, std::size_t>> control_token_spans(std::string_view) const override { return {}; }
   std::optional<TokenId> token_to_id(std::string_view token) const override { return words_.token_to_id(token); }
   std::optional<TokenId> bos_id() const override { return std::nullopt; }
   TokenId placeholder_id() const override { return fakes::WordTokenizer::kUnknown; }

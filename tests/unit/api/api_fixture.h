@@ -74,7 +74,7 @@ class ApiFixture {
         service(options),
         router(service, nullptr) {
     log::configure({.level = log::Level::kOff});
-    service.set_backend(std::make_shared<Backend>(Backend{&engine, &metrics, "test-model"}));
+    service.set_backend(std::make_shared<Backend>(Backend{&engine, &metrics, "test-model", nullptr, 0}));
     service.set_waiting_for("");
   }
 

@@ -212,6 +212,9 @@ class CountingTokenizer final : public Tokenizer {
   std::vector<TextPiece> split_control_tokens(std::string_view text) const override {
     return real_->split_control_tokens(text);
   }
+  std::vector<std::pair<std::size_t, std::size_t>> control_token_spans(std::string_view text) const override {
+    return real_->control_token_spans(text);
+  }
   std::optional<TokenId> token_to_id(std::string_view token) const override { return real_->token_to_id(token); }
   std::optional<TokenId> bos_id() const override { return real_->bos_id(); }
   TokenId placeholder_id() const override { return real_->placeholder_id(); }

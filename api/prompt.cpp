@@ -1,0 +1,87 @@
+#include "api/prompt.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace promptcached::api {
+namespace {
+
+constexpr const char* kPrompt = "prompt";
+
+Error about(Error error, const std::string& param) {
+  if (error.param.empty()) {
+    error.param = param;
+  }
+  return error;
+}
+
+// What is left for the answer: by the model's positions, and by the memory that this request may take.
+std::int32_t tokens_left(const engine::Engine& engine, kv::ModulePool& pool, const pml::AssemblyPlan& plan) {
+  const std::int64_t positions = engine.text().max_positions - plan.next_position;
+  const std::int64_t room = static_cast<std::int64_t>(pool.stats().capacity_bytes / pool.geometry().bytes_per_token());
+  const std::int64_t memory = room - plan.prompt_tokens() - 2 * std::int64_t{pool.block_tokens()};
+  return static_cast<std::int32_t>(std::max<std::int64_t>(1, std::min(positions, memory)));
+}
+
+void set_max_tokens(engine::Engine& engine, const PromptOptions& options, engine::GenerateRequest& request) {
+  request.max_tokens = options.max_tokens.value_or(
+      std::min(options.default_max_tokens, tokens_left(engine, engine.pool(), request.plan)));
+}
+
+}  // namespace
+
+Status place_pml(const RouteCall& call, const std::string& pml, const PromptOptions& options,
+                 engine::GenerateRequest& request) {
+  engine::Engine& engine = *call.backend->engine;
+  const auto document = pml::parse_prompt(pml, call.service.options().pml_limits);
+  if (!document) {
+    return about(document.error(), kPrompt);
+  }
+  auto version = engine.schemas().find(pml::schema_name(**document));
+  if (!version) {
+    Error error = about(version.error(), kPrompt);
+    error.location = pml::schema_location(**document);
+    return error;
+  }
+  request.version = std::move(*version);
+
+  pml::ResolveOptions resolve;
+  resolve.add_generation_prompt = options.add_generation_prompt;
+  resolve.max_tokens = options.max_tokens.value_or(1);
+  auto plan = pml::resolve(request.version->schema, **document, engine.text(), resolve);
+  if (!plan) {
+    return about(plan.error(), kPrompt);
+  }
+  request.plan = std::move(*plan);
+  set_max_tokens(engine, options, request);
+  return {};
+}
+
+Status place_tokens(const RouteCall& call, std::vector<TokenId> tokens, const PromptOptions& options,
+                    engine::GenerateRequest& request, const std::string& param) {
+  engine::Engine& engine = *call.backend->engine;
+  if (tokens.empty()) {
+    return make_error(ErrorCode::kEmptyPrompt, param + " has no tokens; a prompt needs at least one", param);
+  }
+  const auto bad = std::find_if(tokens.begin(), tokens.end(),
+                                [&](TokenId id) { return id < 0 || id >= engine.model_info().vocab_size; });
+  if (bad != tokens.end()) {
+    return make_error(ErrorCode::kInvalidField,
+                      param + " names token " + std::to_string(*bad) + "; the model's last is " +
+                          std::to_string(engine.model_info().vocab_size - 1),
+                      param);
+  }
+  const std::int64_t needed = std::ssize(tokens) + std::int64_t{options.max_tokens.value_or(1)};
+  if (needed > engine.text().max_positions) {
+    return make_error(ErrorCode::kContextLengthExceeded,
+                      "the prompt has " + std::to_string(tokens.size()) + " tokens, with the answer " +
+                          std::to_string(needed) + "; the model takes " + std::to_string(engine.text().max_positions) +
+                          "; shorten the prompt or ask for fewer tokens",
+                      param);
+  }
+  request.plan = pml::plain_plan(std::move(tokens));
+  set_max_tokens(engine, options, request);
+  return {};
+}
+
+}  // namespace promptcached::api

@@ -9,32 +9,16 @@
 
 #include "api/json.h"
 #include "api/json_reader.h"
-#include "api/media_type.h"
 #include "api/openai/chat_wire.h"
+#include "api/openai/fields.h"
 #include "core/tokenizer/chat_prompt.h"
 
 namespace promptcached::api {
 namespace {
 
-Result<InputJson> read_object(const HttpRequest& request) {
-  if (Status status = require_json(request); !status) {
-    return status.error();
-  }
-  return parse_json_object(request.body);
-}
-
-Result<std::vector<TokenId>> tokens_of_text(const Tokenizer& tokenizer, const std::string& text, bool add_special) {
-  Result<std::vector<TokenId>> ids = tokenizer.encode(text, /*allow_special=*/true);
-  const std::optional<TokenId> bos = tokenizer.bos_id();
-  if (ids && add_special && bos && (ids->empty() || ids->front() != *bos)) {
-    ids->insert(ids->begin(), *bos);
-  }
-  return ids;
-}
-
 // A text as /v1/completions takes it, or messages as /v1/chat/completions does.
 Result<std::vector<TokenId>> tokens_of(RouteCall& call) {
-  Result<InputJson> object = read_object(call.request);
+  Result<InputJson> object = read_json_body(call.request);
   if (!object) {
     return object.error();
   }
@@ -61,7 +45,7 @@ Result<std::vector<TokenId>> tokens_of(RouteCall& call) {
   if (Status status = in.finish(); !status) {
     return status.error();
   }
-  return tokens_of_text(tokenizer, *prompt, add_special);
+  return encode_text(tokenizer, *prompt, add_special);
 }
 
 }  // namespace
@@ -76,7 +60,7 @@ Result<HttpResponse> tokenize(RouteCall& call) {
 }
 
 Result<HttpResponse> detokenize(RouteCall& call) {
-  Result<InputJson> object = read_object(call.request);
+  Result<InputJson> object = read_json_body(call.request);
   if (!object) {
     return object.error();
   }

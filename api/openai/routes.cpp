@@ -90,20 +90,15 @@ Result<HttpResponse> answer(RouteCall& call, const OpenAiFields& fields, OpenAiH
   return fields.stream ? OpenAiAnswer::streamed(std::move(answer)) : std::move(answer).whole();
 }
 
-// Texts may spell control tokens: whoever sends a whole prompt may write the template's own.
 Result<std::vector<TokenId>> tokens_of(const Tokenizer& tokenizer, const WirePrompt& prompt) {
   if (const auto* const ids = std::get_if<std::vector<TokenId>>(&prompt)) {
     return *ids;
   }
-  Result<std::vector<TokenId>> ids = tokenizer.encode(std::get<std::string>(prompt), /*allow_special=*/true);
+  Result<std::vector<TokenId>> ids = encode_text(tokenizer, std::get<std::string>(prompt));
   if (!ids) {
     Error error = ids.error();
     error.param = "prompt";
     return error;
-  }
-  const std::optional<TokenId> bos = tokenizer.bos_id();
-  if (bos && !ids->empty() && ids->front() != *bos) {
-    ids->insert(ids->begin(), *bos);
   }
   return ids;
 }

@@ -122,6 +122,15 @@ Error about_messages(Error error) {
 
 }  // namespace
 
+Result<std::vector<TokenId>> encode_text(const Tokenizer& tokenizer, std::string_view text, bool add_bos) {
+  Result<std::vector<TokenId>> ids = tokenizer.encode(text, /*allow_special=*/true);
+  const std::optional<TokenId> bos = tokenizer.bos_id();
+  if (ids && add_bos && bos && (ids->empty() || ids->front() != *bos)) {
+    ids->insert(ids->begin(), *bos);
+  }
+  return ids;
+}
+
 Result<std::vector<TokenId>> encode_chat(const ChatTemplate& chat_template, const Tokenizer& tokenizer, Json context) {
   Disguise disguise(tokenizer);
   disguise.apply(context);

@@ -29,6 +29,13 @@ def resident_bytes(pid):
     return int(found.group(1)) * 1024 if found else None
 
 
+def allocated_bytes(pid):
+    """Of the resident memory, without pages of files (weights, libraries), which the system reads and drops as it likes; None when
+    the process has gone."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", _read(f"/proc/{pid}/status"))
+    return int(found.group(1)) * 1024 if found else None
+
+
 def tree(pid):
     """A process and its living descendants."""
     found = [pid]

@@ -94,6 +94,11 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
+    def allocated_bytes(self):
+        """Resident memory without pages of files, which the system reads and drops as it likes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+) kB", status).group(1)) * 1024
+
     def memory(self):
         """What the process's memory is, for a message: its largest mappings in KiB, beside the computer's cores."""
         resident = re.findall(

@@ -124,18 +124,17 @@ def test_no_message_closes_its_own_turn(server):
 
 
 def test_several_choices(chat, complete):
-    for fields in ({}, {"stream": True}):
-        answer = chat(n=3, max_tokens=5, temperature=1.2, seed=7, **fields)
-        if not fields:
-            texts = {choice.index: choice.message.content for choice in answer.choices}
-        else:
-            joined = {}
-            for chunk in answer:
-                for choice in chunk.choices:
-                    joined[choice.index] = joined.get(choice.index, "") + (choice.delta.content or "")
-            assert joined == texts
-    assert sorted(texts) == [0, 1, 2]
-    assert len(set(texts.values())) > 1
+    whole = chat(n=3, max_tokens=5, temperature=1.2, seed=7)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    assert len({choice.message.content for choice in whole.choices}) > 1
+    streamed, reasons = {}, {}
+    for chunk in chat(n=3, max_tokens=5, temperature=1.2, seed=7, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] = streamed.get(choice.index, "") + (choice.delta.content or "")
+            reasons[choice.index] = reasons.get(choice.index, []) + ([choice.finish_reason] if choice.finish_reason else [])
+    assert sorted(streamed) == [0, 1, 2]
+    assert all(streamed.values())
+    assert all(len(given) == 1 for given in reasons.values())
     answer = complete([COUNTING, "The capital of France is"], n=2, max_tokens=3, temperature=0)
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert answer.choices[0].text == answer.choices[1].text != answer.choices[2].text

@@ -1,7 +1,7 @@
 #include "core/model/fingerprint.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <span>
 #include <vector>
 
@@ -58,8 +58,10 @@ class ConfigHash final {
   }
 
   void reals(const std::vector<double>& values) {
-    std::vector<std::int64_t> bits(values.size());
-    std::memcpy(bits.data(), values.data(), values.size() * sizeof(double));
+    std::vector<std::int64_t> bits;
+    for (const double value : values) {
+      bits.push_back(std::bit_cast<std::int64_t>(value));
+    }
     hash_->update_field("reals", std::span<const std::int64_t>(bits));
   }
 

@@ -127,9 +127,7 @@ Result<HttpResponse> AnswerStream::whole() && {
     answer["tokens"] = std::move(tokens);
   }
   const auto start = Clock::now();
-  HttpResponse response;
-  response.content_type = "application/json";
-  response.body = to_text(answer);
+  HttpResponse response = json_response(answer);
   record_->add_write_seconds(std::chrono::duration<double>(Clock::now() - start).count());
   return response;
 }

@@ -9,7 +9,6 @@
 #include "api/wire/events.h"
 #include "api/wire/generate.h"
 #include "api/wire/sampling.h"
-#include "core/base/log.h"
 #include "core/pml/assembly_plan.h"
 
 namespace promptcached::api {
@@ -23,9 +22,7 @@ struct Prepared {
 
 Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
   const Backend& backend = *call.backend;
-  if (call.service.options().log_prompts) {
-    log::info(log::RequestId{call.request.request_id}, "prompt: {}", wire.prompt);
-  }
+  log_prompt(call, [&] { return wire.prompt; });
   if (Status status = check_logit_bias(wire.sampling, backend.engine->model_info().vocab_size); !status) {
     return status.error();
   }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/wire/sampling.h"
+#include "core/base/log.h"
+
 namespace promptcached::api {
 namespace {
 
@@ -29,6 +32,12 @@ void set_max_tokens(engine::Engine& engine, const PromptOptions& options, engine
 }
 
 }  // namespace
+
+void log_prompt(const RouteCall& call, const std::function<std::string()>& prompt) {
+  if (call.service.options().log_prompts) {
+    log::info(log::RequestId{call.request.request_id}, "prompt: {}", prompt());
+  }
+}
 
 Status place_pml(const RouteCall& call, const std::string& pml, const PromptOptions& options,
                  engine::GenerateRequest& request) {
@@ -66,10 +75,7 @@ Status place_tokens(const RouteCall& call, std::vector<TokenId> tokens, const Pr
   const auto bad = std::find_if(tokens.begin(), tokens.end(),
                                 [&](TokenId id) { return id < 0 || id >= engine.model_info().vocab_size; });
   if (bad != tokens.end()) {
-    return make_error(ErrorCode::kInvalidField,
-                      param + " names token " + std::to_string(*bad) + "; the model's last is " +
-                          std::to_string(engine.model_info().vocab_size - 1),
-                      param);
+    return no_such_token(param, *bad, engine.model_info().vocab_size);
   }
   const std::int64_t needed = std::ssize(tokens) + std::int64_t{options.max_tokens.value_or(1)};
   if (needed > engine.text().max_positions) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,8 +16,11 @@ namespace promptcached::api {
 struct PromptOptions {
   bool add_generation_prompt = true;
   std::optional<std::int32_t> max_tokens;
-  std::int32_t default_max_tokens = 256;  // a default is no promise: it is what the context leaves, if that is less
+  std::int32_t default_max_tokens = 0;  // a default is no promise: it is what the context leaves, if that is less
 };
+
+// With --log-prompts. The prompt is made for the log alone, hence only when it is wanted.
+void log_prompt(const RouteCall& call, const std::function<std::string()>& prompt);
 
 // Both set version, plan and max_tokens of `request`. Errors are about the field `param`, unless they say another.
 

@@ -23,17 +23,20 @@ def available_bytes():
     return int(found.group(1)) * 1024 if found else None
 
 
+def _status_bytes(pid, field):
+    found = re.search(rf"{field}:\s+(\d+) kB", _read(f"/proc/{pid}/status"))
+    return int(found.group(1)) * 1024 if found else None
+
+
 def resident_bytes(pid):
     """None when the process has gone."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", _read(f"/proc/{pid}/status"))
-    return int(found.group(1)) * 1024 if found else None
+    return _status_bytes(pid, "VmRSS")
 
 
 def allocated_bytes(pid):
     """Of the resident memory, without pages of files (weights, libraries), which the system reads and drops as it likes; None when
     the process has gone."""
-    found = re.search(r"RssAnon:\s+(\d+) kB", _read(f"/proc/{pid}/status"))
-    return int(found.group(1)) * 1024 if found else None
+    return _status_bytes(pid, "RssAnon")
 
 
 def tree(pid):

@@ -11,7 +11,6 @@
 #include "api/prompt.h"
 #include "api/random_id.h"
 #include "api/wire/sampling.h"
-#include "core/base/log.h"
 #include "core/tokenizer/chat_prompt.h"
 
 namespace promptcached::api {
@@ -103,12 +102,6 @@ Result<std::vector<TokenId>> tokens_of(const Tokenizer& tokenizer, const WirePro
   return ids;
 }
 
-void log_prompt(const RouteCall& call, const std::string& prompt) {
-  if (call.service.options().log_prompts) {
-    log::info(log::RequestId{call.request.request_id}, "prompt: {}", prompt);
-  }
-}
-
 }  // namespace
 
 Result<HttpResponse> list_models(RouteCall& call) {
@@ -141,7 +134,7 @@ Result<HttpResponse> completions(RouteCall& call) {
       return tokens.error();
     }
     if (const auto* const text = std::get_if<std::string>(&prompt)) {
-      log_prompt(call, *text);
+      log_prompt(call, [&] { return *text; });
     }
     if (wire->echo) {
       const auto* const text = std::get_if<std::string>(&prompt);
@@ -172,7 +165,7 @@ Result<HttpResponse> chat_completions(RouteCall& call) {
   GenerateRequest request = new_request(call, *wire);
   const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft};
   if (wire->pml) {
-    log_prompt(call, *wire->pml);
+    log_prompt(call, [&] { return *wire->pml; });
     if (Status status = place_pml(call, *wire->pml, options, request); !status) {
       return status.error();
     }
@@ -182,7 +175,7 @@ Result<HttpResponse> chat_completions(RouteCall& call) {
     return make_error(ErrorCode::kInvalidField,
                       "this model has no chat template; use /v1/completions, or /generate with a schema", "messages");
   }
-  log_prompt(call, wire->context["messages"].dump());
+  log_prompt(call, [&] { return wire->context["messages"].dump(); });
   Result<std::vector<TokenId>> tokens =
       encode_chat(*chat_template, *call.backend->engine->text().tokenizer, std::move(wire->context));
   if (!tokens) {

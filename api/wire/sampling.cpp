@@ -55,12 +55,15 @@ void read_stop(ObjectReader& in, std::vector<std::string>& stop) {
   }
 }
 
+Error no_such_token(const std::string& field, TokenId id, std::int32_t vocab_size) {
+  return make_error(
+      ErrorCode::kInvalidField,
+      field + " names token " + std::to_string(id) + "; the model's last is " + std::to_string(vocab_size - 1), field);
+}
+
 Status check_logit_bias(const engine::SamplingOptions& sampling, std::int32_t vocab_size) {
   if (!sampling.logit_bias.empty() && sampling.logit_bias.rbegin()->first >= vocab_size) {
-    return make_error(ErrorCode::kInvalidField,
-                      "logit_bias names token " + std::to_string(sampling.logit_bias.rbegin()->first) +
-                          "; the model's last is " + std::to_string(vocab_size - 1),
-                      "logit_bias");
+    return no_such_token("logit_bias", sampling.logit_bias.rbegin()->first, vocab_size);
   }
   return {};
 }

@@ -90,14 +90,16 @@ class Server:
         host, port = self.url.split("://")[1].rsplit(":", 1)
         return host, int(port)
 
-    def rss_bytes(self):
+    def _status_bytes(self, field):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+        return int(re.search(rf"{field}:\s+(\d+) kB", status).group(1)) * 1024
+
+    def rss_bytes(self):
+        return self._status_bytes("VmRSS")
 
     def allocated_bytes(self):
         """Resident memory without pages of files, which the system reads and drops as it likes."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"RssAnon:\s+(\d+) kB", status).group(1)) * 1024
+        return self._status_bytes("RssAnon")
 
     def memory(self):
         """What the process's memory is, for a message: its largest mappings in KiB, beside the computer's cores."""

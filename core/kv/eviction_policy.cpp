@@ -34,6 +34,16 @@ void EvictionPolicy::count_use(EvictionItem& item) {
 
 void EvictionPolicy::touch(EvictionItem& item) { see(item, 0); }
 
+void EvictionPolicy::outlast(EvictionItem& item, const EvictionItem& other) {
+  const bool here = contains(item);
+  remove(item);
+  item.order = ++order_;
+  item.value = std::max(item.value, other.value);
+  if (here) {
+    add(item);
+  }
+}
+
 void EvictionPolicy::adopt(EvictionItem& item) {
   item.seen_at = now_;
   see(item, 0);

@@ -47,6 +47,8 @@ class EvictionPolicy final {
 
   void count_use(EvictionItem& item);  // the latest use of all, and one more
   void touch(EvictionItem& item);      // the latest use of all, but not one more: a long one has ended
+  // The item is used as often as `other`, which is of no use without it: it is worth as much at least, and goes later.
+  void outlast(EvictionItem& item, const EvictionItem& other);
   // The item comes from another tier, whose policy has kept it: it brings its frequency along, and is touched.
   void adopt(EvictionItem& item);
 

@@ -64,6 +64,12 @@ void KvBudget::free_block(std::byte* data) {
   --blocks_;
 }
 
+void KvBudget::block_becomes_module() {
+  assert(blocks_ > 0);
+  --blocks_;
+  module_bytes_ += options_.bytes_per_block;
+}
+
 std::byte* KvBudget::allocate(std::size_t bytes) {
   assert(bytes <= free_bytes());
   while (!spare_.empty() && free_bytes() - spare_bytes() < bytes) {

@@ -34,6 +34,7 @@ class KvBudget final {
   // The same; free_bytes() must be at least bytes_per_block().
   std::byte* allocate_block();
   void free_block(std::byte* data);
+  void block_becomes_module();  // of as many bytes, where it lies
   // Gives the spare blocks' memory back to the device.
   void release_spare();
 

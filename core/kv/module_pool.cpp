@@ -47,7 +47,9 @@ struct ModulePool::Impl {
   std::list<ModuleEntry> entries;                                     // all of them, detached ones included
   std::unordered_map<ModuleKey, ModuleEntry*, ModuleKeyHash> by_key;  // being encoded, or published
   EvictionPolicy policy;                                              // the evictable ones among the published
-  std::int64_t published = 0;
+  std::int64_t published = 0;                                         // prefix blocks among them
+  std::int64_t published_prefix = 0;                                  // those
+  std::size_t prefix_bytes = 0;
   std::size_t leaving_bytes = 0;  // will be free when lower tiers have them, unless they are pinned before
 
   TimePoint now() const { return options.now ? options.now() : std::chrono::steady_clock::now(); }
@@ -92,6 +94,7 @@ struct ModulePool::Impl {
     stay(entry);
     if (entry.state == ModuleState::kPublished) {
       --published;
+      published_prefix -= entry.key.is_prefix() ? 1 : 0;
     }
     if (entry.state != ModuleState::kDetached) {
       by_key.erase(entry.key);
@@ -105,6 +108,7 @@ struct ModulePool::Impl {
     if (entry.kv.data != nullptr) {
       budget.free_module(entry.kv.data, entry.bytes);
     }
+    prefix_bytes -= entry.key.is_prefix() ? entry.bytes : 0;
     entries.erase(entry.self);
   }
 
@@ -158,14 +162,43 @@ struct ModulePool::Impl {
     return budget.free_bytes() >= bytes;
   }
 
-  ModuleEntry& add_entry(std::byte* data, std::int32_t tokens, std::int32_t extra_tokens, TimePoint at) {
+  // `key` is null for a private entry.
+  ModuleEntry& add_entry(const ModuleKey* key, std::byte* data, std::int32_t tokens, std::int32_t extra_tokens,
+                         TimePoint at) {
     ModuleEntry& entry = entries.emplace_front();
     entry.self = entries.begin();
     entry.kv = {data, tokens, extra_tokens};
     entry.bytes = geometry.bytes(entry.kv.total_tokens());
     entry.pins = 1;
     entry.last_use = at;
+    if (key == nullptr) {
+      entry.state = ModuleState::kDetached;
+    } else {
+      entry.key = *key;
+      by_key.emplace(*key, &entry);
+      prefix_bytes += key->is_prefix() ? entry.bytes : 0;
+    }
     return entry;
+  }
+
+  // The latter half of publish().
+  void become_published(ModuleEntry& entry, const ModuleWorth& worth, TimePoint at) {
+    entry.state = ModuleState::kPublished;
+    ++published;
+    published_prefix += entry.key.is_prefix() ? 1 : 0;
+    entry.recompute_seconds = worth.recompute_seconds;
+    if (worth.frequency > 0) {
+      entry.frequency = worth.frequency;
+      policy.adopt(entry);
+    }
+    count_use(entry, at);
+  }
+
+  // A new pin that counts as a use, by which whatever was on its way out stays.
+  void pin(ModuleEntry& entry, TimePoint at) {
+    add_pin(entry);
+    stay(entry);
+    count_use(entry, at);
   }
 
   void add_pin(ModuleEntry& entry) {
@@ -225,15 +258,38 @@ struct ModulePool::Impl {
     if (data == nullptr && bytes > 0) {
       return device_full(bytes);
     }
-    ModuleEntry& entry = add_entry(data, tokens, extra_tokens, at);
-    if (key == nullptr) {
-      entry.state = ModuleState::kDetached;
-    } else {
-      entry.key = *key;
-      entry.retain(retention);
-      by_key.emplace(*key, &entry);
-    }
+    ModuleEntry& entry = add_entry(key, data, tokens, extra_tokens, at);
+    entry.retain(retention);
     return &entry;
+  }
+
+  // The entry, with one pin more; nullptr while another fills it.
+  ModuleEntry* publish_block(std::byte* data, const ModuleKey& key, std::int32_t tokens, const ModuleWorth& worth,
+                             TimePoint at) {
+    if (ModuleEntry* const known = find(key); known != nullptr) {
+      if (known->state != ModuleState::kPublished) {
+        return nullptr;
+      }
+      pin(*known, at);
+      budget.free_block(data);
+      return known;
+    }
+    budget.block_becomes_module();
+    ModuleEntry& entry = add_entry(&key, data, tokens, options.block_tokens - tokens, at);
+    become_published(entry, worth, at);
+    return &entry;
+  }
+
+  void release_chain(std::vector<ModuleEntry*>& chain, TimePoint at) {
+    const ModuleEntry* behind = nullptr;
+    for (auto entry = chain.rbegin(); entry != chain.rend(); ++entry) {
+      const bool stays = (*entry)->state == ModuleState::kPublished;
+      drop_pin(**entry, at, /*is_use=*/true);
+      if (stays && behind != nullptr) {
+        policy.outlast(**entry, *behind);
+      }
+      behind = stays ? *entry : behind;
+    }
   }
 
   Result<std::vector<std::byte*>> allocate_blocks(std::int32_t count, TimePoint at, Evictions& evictions) {
@@ -285,6 +341,8 @@ struct ModulePool::Impl {
     std::size_t leaving = 0;
     std::size_t findable = 0;
     std::int64_t published_entries = 0;
+    std::int64_t prefix_entries = 0;
+    std::size_t bytes_of_prefix = 0;
     for (const ModuleEntry& entry : entries) {
       if (!check_entry(entry)) {
         return false;
@@ -295,10 +353,12 @@ struct ModulePool::Impl {
       evictable += entry.evictable() ? 1 : 0;
       findable += entry.state == ModuleState::kDetached ? 0 : 1;
       published_entries += entry.state == ModuleState::kPublished ? 1 : 0;
+      prefix_entries += entry.state == ModuleState::kPublished && entry.key.is_prefix() ? 1 : 0;
+      bytes_of_prefix += entry.key.is_prefix() ? entry.bytes : 0;
     }
     return budget.check_integrity() && module_bytes == budget.module_bytes() && evictable_bytes == policy.bytes() &&
            evictable == policy.size() && findable == by_key.size() && published_entries == published &&
-           leaving == leaving_bytes &&
+           leaving == leaving_bytes && prefix_entries == published_prefix && bytes_of_prefix == prefix_bytes &&
            budget.free_bytes() + budget.module_bytes() + budget.block_bytes() == budget.capacity_bytes();
   }
 
@@ -347,9 +407,7 @@ std::optional<ModulePin> ModulePool::pin(const ModuleKey& key) {
       impl_->evict(*entry, EvictionReason::kTtl, evictions);
       entry = nullptr;
     } else if (entry != nullptr && entry->state == ModuleState::kPublished) {
-      impl_->add_pin(*entry);
-      impl_->stay(*entry);
-      impl_->count_use(*entry, at);
+      impl_->pin(*entry, at);
       ++entry->hits;
     } else {
       entry = nullptr;
@@ -428,15 +486,33 @@ void ModulePool::publish(const ModulePin& pin, const ModuleWorth& worth) {
   const std::lock_guard lock(impl_->mutex);
   ModuleEntry& entry = *pin.entry_;
   if (entry.state == ModuleState::kEncoding) {  // not removed meanwhile
-    entry.state = ModuleState::kPublished;
-    ++impl_->published;
-    entry.recompute_seconds = worth.recompute_seconds;
-    if (worth.frequency > 0) {
-      entry.frequency = worth.frequency;
-      impl_->policy.adopt(entry);
-    }
-    impl_->count_use(entry, at);
+    impl_->become_published(entry, worth, at);
   }
+}
+
+std::optional<ModulePin> ModulePool::publish_block(SequenceBlock& block, const ModuleKey& key, std::int32_t tokens,
+                                                   const ModuleWorth& worth) {
+  assert(block.pool_ == this && tokens > 0 && tokens <= block_tokens());
+  const TimePoint at = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  ModuleEntry* const entry = impl_->publish_block(block.data_, key, tokens, worth, at);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  block.data_ = nullptr;  // the pool has it
+  return ModulePin(this, entry);
+}
+
+void ModulePool::release_chain(std::vector<ModulePin> chain) {
+  std::vector<ModuleEntry*> entries;
+  entries.reserve(chain.size());
+  for (ModulePin& pin : chain) {
+    assert(pin.pool_ == this);
+    entries.push_back(std::exchange(pin.entry_, nullptr));
+  }
+  const TimePoint at = impl_->now();
+  const std::lock_guard lock(impl_->mutex);
+  impl_->release_chain(entries, at);
 }
 
 Result<std::vector<SequenceBlock>> ModulePool::allocate_blocks(std::int32_t count) {
@@ -533,11 +609,13 @@ PoolStats ModulePool::stats() const {
   const std::lock_guard lock(impl_->mutex);  // the numbers belong to one moment
   const KvBudget& budget = impl_->budget;
   return {.capacity_bytes = budget.capacity_bytes(),
-          .module_bytes = budget.module_bytes(),
+          .module_bytes = budget.module_bytes() - impl_->prefix_bytes,
+          .prefix_bytes = impl_->prefix_bytes,
           .pinned_bytes = budget.module_bytes() - impl_->policy.bytes(),
           .block_bytes = budget.block_bytes(),
           .free_bytes = budget.free_bytes(),
-          .entries = impl_->published,
+          .entries = impl_->published - impl_->published_prefix,
+          .prefix_entries = impl_->published_prefix,
           .free_blocks = static_cast<std::int64_t>(budget.free_bytes() / budget.bytes_per_block())};
 }
 
@@ -546,7 +624,7 @@ std::vector<ModuleInfo> ModulePool::list() const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<const ModuleEntry*> usable;
   for (const ModuleEntry& entry : impl_->entries) {
-    if (entry.state == ModuleState::kPublished && !entry.expired(at)) {
+    if (entry.state == ModuleState::kPublished && !entry.key.is_prefix() && !entry.expired(at)) {
       usable.push_back(&entry);
     }
   }

@@ -1,5 +1,8 @@
 // ModulePool: the one memory budget that holds modules' KV and sequences' own blocks.
 //
+// A block that is full can be published as it lies. From then on it is an entry like a module, a prefix block
+// (ModuleKey::is_prefix), and all that is said of modules here is true of it.
+//
 // A module's KV is created by its encoder, published once whole, and then read in place by any number of sequences. A
 // pin keeps it where it is; only unpinned modules are evicted, lowest priority first, then as EvictionPolicy says.
 // Memory is reserved against the budget before it is allocated.
@@ -78,6 +81,7 @@ class SequenceBlock {
   SequenceBlock(const SequenceBlock&) = delete;
   SequenceBlock& operator=(const SequenceBlock&) = delete;
   ~SequenceBlock();
+  explicit operator bool() const { return data_ != nullptr; }
   std::byte* data() const { return data_; }
 
  private:
@@ -90,10 +94,12 @@ class SequenceBlock {
 struct PoolStats {
   std::size_t capacity_bytes = 0;
   std::size_t module_bytes = 0;  // published modules and those being encoded, private ones included
-  std::size_t pinned_bytes = 0;  // of module_bytes: pinned by sequences or by retention
+  std::size_t prefix_bytes = 0;  // prefix blocks
+  std::size_t pinned_bytes = 0;  // of those two: pinned by sequences or by retention
   std::size_t block_bytes = 0;   // sequences' own blocks in use
   std::size_t free_bytes = 0;
-  std::int64_t entries = 0;      // published modules
+  std::int64_t entries = 0;  // published modules
+  std::int64_t prefix_entries = 0;
   std::int64_t free_blocks = 0;  // blocks that fit in free_bytes now
 };
 
@@ -147,6 +153,14 @@ class ModulePool {
   // Makes a created module findable. Its KV is immutable from here on.
   void publish(const ModulePin& pin, const ModuleWorth& worth = {});
 
+  // Publishes a sequence's block, whose first `tokens` tokens are filled, where it lies. When there is an entry under
+  // the key, the pin is on that one and the block's memory is given back; while that is being filled, nullopt, and the
+  // sequence keeps its block.
+  std::optional<ModulePin> publish_block(SequenceBlock& block, const ModuleKey& key, std::int32_t tokens,
+                                         const ModuleWorth& worth);
+  // Gives back pins on blocks of which each is of no use without those before it: what is behind goes first.
+  void release_chain(std::vector<ModulePin> chain);
+
   // Ends the departure that on_leave began: the module goes, unless somebody has pinned it meanwhile. Returns whether
   // it went.
   bool leave(ModulePin pin);
@@ -164,9 +178,9 @@ class ModulePool {
 
   bool expects_memory() const;  // modules are on their way to a lower tier, and will free theirs
   PoolStats stats() const;
-  std::vector<ModuleInfo> list() const;  // most recently used first
+  std::vector<ModuleInfo> list() const;  // of modules; most recently used first
   std::optional<ModuleInfo> info(const ModuleKey& key) const;
-  // True when free + modules + blocks = capacity, and every counter agrees with what the entries say.
+  // True when free + modules + prefix blocks + blocks = capacity, and every counter agrees with what the entries say.
   bool check_integrity() const;
 
   const KvGeometry& geometry() const;

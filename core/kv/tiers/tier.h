@@ -32,7 +32,9 @@ struct TierStats {
   std::size_t capacity_bytes = 0;  // 0: no limit of ours
   std::size_t used_bytes = 0;
   std::size_t pinned_bytes = 0;  // of those
-  std::int64_t entries = 0;
+  std::int64_t entries = 0;      // modules
+  std::int64_t prefix_entries = 0;
+  std::size_t prefix_bytes = 0;  // of used_bytes
 };
 
 // Thread-safe. load(), prefetch(), store() and remove() may take as long as their medium does; the others never wait
@@ -63,7 +65,7 @@ class Tier {
 
   virtual std::size_t drop_unpinned() = 0;  // bytes freed
   virtual TierStats stats() const = 0;
-  virtual std::vector<ModuleInfo> list() const = 0;  // what this process knows to be there
+  virtual std::vector<ModuleInfo> list() const = 0;  // the modules that this process knows to be there
 };
 
 }  // namespace promptcached::kv

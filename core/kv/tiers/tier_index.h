@@ -55,7 +55,7 @@ class TierIndex final {
     entry.value = std::move(value);
     const auto [place, is_new] = entries_.emplace(header.key, std::move(entry));
     assert(is_new);
-    used_bytes_ += bytes;
+    count(place->second, 1);
     header.worth.frequency == 0 ? policy_.count_use(place->second) : policy_.adopt(place->second);
     offer(place->second);
     return place->second;
@@ -74,7 +74,7 @@ class TierIndex final {
   Value take(Entry& entry) {
     Value value = std::move(entry.value);
     policy_.remove(entry);
-    used_bytes_ -= entry.bytes;
+    count(entry, -1);
     entries_.erase(ModuleKey(entry.key));
     return value;
   }
@@ -84,7 +84,8 @@ class TierIndex final {
       policy_.remove(entry);
     }
     entries_.clear();
-    used_bytes_ = 0;
+    used_bytes_ = prefix_bytes_ = 0;
+    prefix_entries_ = 0;
   }
 
   void use(Entry& entry, Time now) {
@@ -116,12 +117,19 @@ class TierIndex final {
   std::size_t used_bytes() const { return used_bytes_; }
   std::size_t evictable_bytes() const { return policy_.bytes(); }
   TierStats stats(std::size_t capacity_bytes) const {
-    return {capacity_bytes, used_bytes_, used_bytes_ - evictable_bytes(), static_cast<std::int64_t>(entries_.size())};
+    return {.capacity_bytes = capacity_bytes,
+            .used_bytes = used_bytes_,
+            .pinned_bytes = used_bytes_ - evictable_bytes(),
+            .entries = static_cast<std::int64_t>(entries_.size()) - prefix_entries_,
+            .prefix_entries = prefix_entries_,
+            .prefix_bytes = prefix_bytes_};
   }
   std::vector<ModuleInfo> list(Time now) const {
     std::vector<const Entry*> sorted;
     for (const auto& [key, entry] : entries_) {
-      sorted.push_back(&entry);
+      if (!key.is_prefix()) {
+        sorted.push_back(&entry);
+      }
     }
     std::sort(sorted.begin(), sorted.end(), [](const Entry* a, const Entry* b) { return a->order > b->order; });
     std::vector<ModuleInfo> infos;
@@ -140,6 +148,15 @@ class TierIndex final {
   }
 
  private:
+  // `sign`: 1 for one that comes, -1 for one that goes.
+  void count(const Entry& entry, int sign) {
+    const std::size_t bytes = sign > 0 ? entry.bytes : -entry.bytes;  // modulo 2^64
+    used_bytes_ += bytes;
+    if (entry.key.is_prefix()) {
+      prefix_bytes_ += bytes;
+      prefix_entries_ += sign;
+    }
+  }
   void offer(Entry& entry) {
     if (entry.evictable()) {
       policy_.add(entry);
@@ -149,6 +166,8 @@ class TierIndex final {
   std::unordered_map<ModuleKey, Entry, ModuleKeyHash> entries_;  // nodes do not move
   EvictionPolicy policy_;
   std::size_t used_bytes_ = 0;
+  std::size_t prefix_bytes_ = 0;  // of those
+  std::int64_t prefix_entries_ = 0;
 };
 
 }  // namespace promptcached::kv

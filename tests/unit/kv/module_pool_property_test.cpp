@@ -36,7 +36,7 @@ class Pair {
     if (pins_.size() > kMostPins || blocks_.size() > kMostBlocks) {
       return pins_.size() > kMostPins ? release() : blocks();
     }
-    switch (pick(12)) {
+    switch (pick(13)) {
       case 0:
       case 1:
         return create(pick(kKeys) + 1);
@@ -56,6 +56,8 @@ class Pair {
         return publish();
       case 10:
         return retain_or_remove();
+      case 11:
+        return publish_block();
       default:
         return time_or_drop();
     }
@@ -221,6 +223,33 @@ class Pair {
     return "";
   }
 
+  // Under the same keys as modules: nothing here depends on which of the two an entry is.
+  std::string publish_block() {
+    if (blocks_.empty()) {
+      return "";
+    }
+    const int key = pick(kKeys) + 1;
+    const double seconds = pick(4);
+    SequenceBlock& block = blocks_.back();
+    std::byte* const data = block.data();
+    auto real = real_.pool->publish_block(block, key_of(key), 4, {seconds, 0});
+    const auto model = model_.publish_block(key, seconds);
+    if (real.has_value() != model.has_value() || static_cast<bool>(block) == real.has_value()) {
+      return "publish_block: one succeeds, the other does not";
+    }
+    ++happened_[!real ? "block refused" : real->kv().data == data ? "block published" : "block merged"];
+    if (!real) {
+      return "";
+    }
+    blocks_.pop_back();
+    if (real->kv().data == data) {
+      marks_[*model] = std::byte{0xEE};
+    }
+    const auto bytes = kTinyGeometry.bytes(real->kv().total_tokens());
+    pins_.push_back({*model, std::move(*real), marks_[*model], bytes});
+    return "";
+  }
+
   std::string retain_or_remove() {
     const int key = pick(kKeys) + 1;
     if (pick(3) == 0) {
@@ -287,9 +316,9 @@ TEST_CASE("the pool does what its plain model does, whatever the operations", "[
     }
   }
   // Nor did the operations leave anything out.
-  for (const char* what :
-       {"created", "not created: conflict", "not created: queue_full", "not created: too_large_for_cache", "hit",
-        "miss", "blocks", "no blocks", "evicted, reason 0", "evicted, reason 1", "evicted, reason 2"}) {
+  for (const char* what : {"created", "not created: conflict", "not created: queue_full",
+                           "not created: too_large_for_cache", "hit", "miss", "blocks", "no blocks", "block published",
+                           "block merged", "evicted, reason 0", "evicted, reason 1", "evicted, reason 2"}) {
     INFO(what << ": " << happened[what]);
     CHECK(happened[what] >= 100);
   }

@@ -47,7 +47,7 @@ void use_blocks(ModulePool& pool, unsigned seed) {
   SequenceCache sequence(pool);
   for (int round = 0; round < kRounds; ++round) {
     if (sequence.reserve(static_cast<std::int32_t>(random() % 20)).ok()) {
-      for (const SequenceBlock& block : sequence.blocks()) {
+      for (const SequenceCache::Block& block : sequence.blocks()) {
         std::memset(block.data(), 0x55, 4 * kTokenBytes);
       }
     }

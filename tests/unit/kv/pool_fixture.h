@@ -74,6 +74,8 @@ inline ModuleKey key_of(int number) {
   return key;
 }
 
+inline ModuleKey prefix_key(int number) { return ModuleKey::of_prefix(key_of(number).bytes); }
+
 // 64 bytes a token: two layers, one head of four fp32 numbers.
 inline constexpr KvGeometry kTinyGeometry{
     .layers = 2, .kv_heads = 1, .head_dim = 4, .format = kernels::KvFormat::kFp32};

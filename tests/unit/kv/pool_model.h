@@ -111,6 +111,29 @@ class PoolModel {
       use(module);
     }
   }
+  std::optional<int> publish_block(int key, double recompute_seconds) {
+    if (Module* known = find(key)) {
+      if (!known->published) {
+        return std::nullopt;
+      }
+      ++known->pins;
+      --blocks_;
+      use(*known);
+      return known->id;
+    }
+    --blocks_;
+    modules_.push_back({.id = ++ids_,
+                        .key = key,
+                        .tokens = block_tokens_,
+                        .published = false,
+                        .findable = true,
+                        .pins = 1,
+                        .retention = {},
+                        .item = {.bytes = kTinyGeometry.bytes(block_tokens_)},
+                        .used_at = now});
+    publish(ids_, recompute_seconds);
+    return ids_;
+  }
   void set_retention(int key, const Retention& retention) {
     if (Module* module = find(key)) {
       policy_.remove(module->item);

@@ -1,5 +1,6 @@
 #include "core/kv/sequence_cache.h"
 
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -31,7 +32,7 @@ TEST_CASE("a sequence gets the blocks its tokens need, and no more", "[kv]") {
   REQUIRE(sequence.reserve(1));  // never shrinks
   CHECK(sequence.blocks().size() == 3);
   std::set<const std::byte*> distinct;
-  for (const SequenceBlock& block : sequence.blocks()) {
+  for (const SequenceCache::Block& block : sequence.blocks()) {
     distinct.insert(block.data());
   }
   CHECK(distinct.size() == 3);
@@ -70,6 +71,112 @@ TEST_CASE("a sequence that goes returns its blocks", "[kv]") {
     CHECK(moved.blocks().size() == 4);
   }
   CHECK(f.pool->stats().free_bytes == f.pool->stats().capacity_bytes);
+}
+
+TEST_CASE("a block that is shared stays where it is, and another sequence reads it there", "[kv]") {
+  PoolFixture f(40);
+  SequenceCache one(*f.pool);
+  REQUIRE(one.reserve(8));
+  one.append(7);
+  std::byte* const data = one.blocks()[0].data();
+  std::memset(data, 0x11, 4 * kTokenBytes);
+  REQUIRE(one.share(0, prefix_key(1), 4, {1, 0}));
+  CHECK(one.blocks()[0].is_shared());
+  CHECK(one.blocks()[0].data() == data);
+  CHECK_FALSE(one.blocks()[1].is_shared());
+  PoolStats stats = f.pool->stats();
+  CHECK(stats.prefix_entries == 1);
+  CHECK(stats.prefix_bytes == 4 * kTokenBytes);
+  CHECK(stats.pinned_bytes == 4 * kTokenBytes);
+  CHECK(stats.block_bytes == 4 * kTokenBytes);
+  CHECK(stats.module_bytes == 0);
+  CHECK(stats.entries == 0);
+  CHECK(f.pool->list().empty());
+  CHECK(f.pool->check_integrity());
+
+  SequenceCache other(*f.pool);
+  other.adopt(*f.pool->pin(prefix_key(1)));
+  CHECK(other.size() == 4);
+  CHECK(other.missing_blocks(4) == 0);
+  REQUIRE(other.reserve(5));
+  CHECK(other.blocks()[0].data() == data);
+  CHECK_FALSE(other.blocks()[1].is_shared());
+  one.clear();
+  CHECK(f.pool->stats().pinned_bytes == 4 * kTokenBytes);
+  CHECK(other.blocks()[0].data()[5] == std::byte{0x11});
+  other.clear();
+  stats = f.pool->stats();
+  CHECK(stats.pinned_bytes == 0);
+  CHECK(stats.prefix_bytes == 4 * kTokenBytes);
+  CHECK(f.pool->check_integrity());
+  CHECK(f.pool->drop_unpinned() == 4 * kTokenBytes);
+  CHECK(f.pool->stats().free_bytes == f.pool->stats().capacity_bytes);
+}
+
+TEST_CASE("of two blocks with one key the second gives its memory back", "[kv]") {
+  PoolFixture f(40, /*poison=*/true);
+  SequenceCache one(*f.pool);
+  SequenceCache other(*f.pool);
+  REQUIRE((one.reserve(4) && other.reserve(4)));
+  one.append(4);
+  other.append(4);
+  REQUIRE(one.share(0, prefix_key(1), 4, {}));
+  REQUIRE(other.share(0, prefix_key(1), 4, {}));
+  CHECK(one.blocks()[0].data() == other.blocks()[0].data());
+  CHECK(f.pool->stats().block_bytes == 0);
+  CHECK(f.pool->stats().prefix_entries == 1);
+  CHECK(f.pool->check_integrity());
+}
+
+TEST_CASE("a block stays its sequence's while another fills the entry of its key", "[kv]") {
+  PoolFixture f(40);
+  const Result<ModulePin> loading = f.pool->create(prefix_key(1), 4, 0, {});
+  REQUIRE(loading.ok());
+  SequenceCache sequence(*f.pool);
+  REQUIRE(sequence.reserve(4));
+  sequence.append(4);
+  std::byte* const data = sequence.blocks()[0].data();
+  CHECK_FALSE(sequence.share(0, prefix_key(1), 4, {}));
+  CHECK_FALSE(sequence.blocks()[0].is_shared());
+  CHECK(sequence.blocks()[0].data() == data);
+  CHECK(f.pool->check_integrity());
+}
+
+TEST_CASE("part of a block can be shared, and says how much of it is filled", "[kv]") {
+  PoolFixture f(40);
+  SequenceCache sequence(*f.pool);
+  REQUIRE(sequence.reserve(4));
+  sequence.append(3);
+  REQUIRE(sequence.share(0, prefix_key(1), 3, {}));
+  sequence.clear();
+  const std::optional<ModulePin> pin = f.pool->pin(prefix_key(1));
+  REQUIRE(pin.has_value());
+  CHECK(pin->kv().tokens == 3);
+  CHECK(pin->kv().total_tokens() == 4);
+  CHECK(f.pool->check_integrity());
+}
+
+// Whatever the uses and prices say: without its beginning a chain is of no use.
+TEST_CASE("of a chain of blocks the last goes first", "[kv]") {
+  const EvictionKind eviction = GENERATE(EvictionKind::kCost, EvictionKind::kLru);
+  PoolFixture f(16, false, eviction);
+  {
+    SequenceCache sequence(*f.pool);
+    REQUIRE(sequence.reserve(16));
+    for (int block = 0; block < 4; ++block) {
+      sequence.append(4);
+      REQUIRE(sequence.share(block, prefix_key(block), 4, {1.0 + block, 0}));
+      f.pool->pin(prefix_key(3));  // once it is there, its uses are more recent than the root's
+    }
+    sequence.clear();
+  }
+  SequenceCache newcomer(*f.pool);
+  for (int gone = 3; gone >= 0; --gone) {
+    CHECK(f.pool->contains(prefix_key(gone)));
+    REQUIRE(newcomer.reserve(16 - 4 * gone));
+    CHECK_FALSE(f.pool->contains(prefix_key(gone)));
+    CHECK(f.pool->stats().prefix_entries == gone);
+  }
 }
 
 }  // namespace

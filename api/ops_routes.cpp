@@ -32,12 +32,14 @@ Json device_json(const kv::PoolStats& stats) {
   Json json;
   json["tier"] = "device";
   json["capacity_bytes"] = stats.capacity_bytes;
-  json["used_bytes"] = stats.module_bytes + stats.block_bytes;
+  json["used_bytes"] = stats.module_bytes + stats.prefix_bytes + stats.block_bytes;
   json["module_bytes"] = stats.module_bytes;
+  json["prefix_bytes"] = stats.prefix_bytes;
   json["pinned_bytes"] = stats.pinned_bytes;
   json["sequence_bytes"] = stats.block_bytes;
   json["free_bytes"] = stats.free_bytes;
   json["entries"] = stats.entries;
+  json["prefix_entries"] = stats.prefix_entries;
   return json;
 }
 
@@ -47,8 +49,10 @@ Json tier_json(const kv::Tier& tier) {
   json["tier"] = to_string(tier.name());
   json["capacity_bytes"] = stats.capacity_bytes > 0 ? Json(stats.capacity_bytes) : Json(nullptr);
   json["used_bytes"] = stats.used_bytes;
+  json["prefix_bytes"] = stats.prefix_bytes;
   json["pinned_bytes"] = stats.pinned_bytes;
   json["entries"] = stats.entries;
+  json["prefix_entries"] = stats.prefix_entries;
   return json;
 }
 

@@ -261,7 +261,7 @@ def tier_checks(result):
     most = result["memory"]["most_bytes"]
     yield ("most memory", f"{most / 2**20:.0f} MiB", f"at most {limit / 2**20:.0f} MiB", most <= limit)
     device = tiers["device"]
-    counted = device["free_bytes"] + device["module_bytes"] + device["sequence_bytes"]
+    counted = device["free_bytes"] + device["module_bytes"] + device["prefix_bytes"] + device["sequence_bytes"]
     yield ("device bytes counted", counted, str(device["capacity_bytes"]), counted == device["capacity_bytes"])
     yield ("of those, of requests that have ended", device["sequence_bytes"], "0", device["sequence_bytes"] == 0)
     yield ("descriptors, end less start", tiers["descriptors"], "at most 4", tiers["descriptors"] <= 4)

@@ -53,7 +53,7 @@ class Place:
 
     def start(self, stack, options):
         with patched_environment(self.environment):
-            server = stack.enter_context(serving.Server(options, *self.arguments, name=f"tiers-{self.name}"))
+            server = stack.enter_context(serving.Server(options, "--prefix-cache", "off", *self.arguments, name=f"tiers-{self.name}"))
         self.client = Client(server.url, timeout_s=1800)
 
     def register(self, cases):

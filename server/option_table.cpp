@@ -93,6 +93,19 @@ Setter flag(Field field) {
   };
 }
 
+// For what is on by default; a file may also give a boolean.
+template <typename Field>
+Setter on_or_off(Field field) {
+  return [field](Config& config, const std::string& value) -> Complaint {
+    const bool on = value == "on" || value == "true";
+    if (!on && value != "off" && value != "false") {
+      return "on or off";
+    }
+    field(config) = on;
+    return std::nullopt;
+  };
+}
+
 Setter listen_address(bool operations) {
   return [operations](Config& config, const std::string& value) -> Complaint {
     Result<Address> address = parse_address(value);
@@ -226,6 +239,9 @@ void add_cache_options(std::vector<Option>& table, const Config& defaults) {
        "Which module goes when memory is short: cost (least seconds of recomputing saved by recent use, for "
        "its bytes) or lru (least recently used)",
        "cost", set_eviction});
+  table.push_back({"prefix-cache", group, "on|off",
+                   "Keep the keys and values of text outside modules, and of answers, for prompts that begin alike",
+                   "on", on_or_off([](Config& c) -> auto& { return c.engine.prefix_cache; })});
   table.push_back({"kv-host-bytes", group, "BYTES",
                    "Memory of the computer for modules that were evicted from the device; 0: none",
                    "a quarter of what is free", set_host_bytes});

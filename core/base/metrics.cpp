@@ -178,6 +178,10 @@ struct Metrics::Impl {
       add_series(counter("module_hits_total", "Modules that requests asked for and found"), "tier", kTierLabels);
   prometheus::Counter& module_lookups =
       counter("module_lookups_total", "Modules that requests asked for, once per request and module").Add({});
+  prometheus::Counter& prefix_hit_tokens =
+      counter("prefix_hit_tokens_total", "Prompt tokens outside modules whose KV another request had computed").Add({});
+  prometheus::Counter& prefix_lookup_tokens =
+      counter("prefix_lookup_tokens_total", "Prompt tokens outside modules, but for the last of each prompt").Add({});
   std::array<prometheus::Counter*, kSourceLabels.size()> prompt_tokens =
       add_series(counter("prompt_tokens_total", "Prompt tokens by where their KV came from"), "source", kSourceLabels);
   prometheus::Counter& generated_tokens = counter("generated_tokens_total", "Generated tokens").Add({});
@@ -196,6 +200,10 @@ struct Metrics::Impl {
       add_series(gauge("cache_pinned_bytes", "Bytes of modules that cannot be evicted now"), "tier", kTierLabels);
   std::array<prometheus::Gauge*, kTierLabels.size()> cache_entries =
       add_series(gauge("cache_entries", "Modules in a tier"), "tier", kTierLabels);
+  std::array<prometheus::Gauge*, kTierLabels.size()> prefix_cache_bytes =
+      add_series(gauge("prefix_cache_bytes", "Bytes of prefix blocks"), "tier", kTierLabels);
+  std::array<prometheus::Gauge*, kTierLabels.size()> prefix_cache_entries =
+      add_series(gauge("prefix_cache_entries", "Prefix blocks in a tier"), "tier", kTierLabels);
   std::array<std::array<prometheus::Counter*, kEvictionLabels.size()>, kTierLabels.size()> cache_evictions = add_pairs(
       counter("cache_evictions_total", "Modules dropped, by why"), "tier", kTierLabels, "reason", kEvictionLabels);
   TierPairs<prometheus::Counter> cache_transfer_bytes =
@@ -266,6 +274,8 @@ void Metrics::count_request(std::string_view route, std::optional<ErrorCode> out
 
 Counter Metrics::module_lookups() const { return Counter(impl_->module_lookups); }
 Counter Metrics::module_hits(TierLabel tier) const { return Counter(at(impl_->module_hits, tier)); }
+Counter Metrics::prefix_lookup_tokens() const { return Counter(impl_->prefix_lookup_tokens); }
+Counter Metrics::prefix_hit_tokens() const { return Counter(impl_->prefix_hit_tokens); }
 Counter Metrics::prompt_tokens(SourceLabel source) const { return Counter(at(impl_->prompt_tokens, source)); }
 Counter Metrics::generated_tokens() const { return Counter(impl_->generated_tokens); }
 Counter Metrics::ttft_saved_seconds() const { return Counter(impl_->ttft_saved_seconds); }
@@ -276,6 +286,8 @@ Gauge Metrics::cache_bytes(TierLabel tier) const { return Gauge(at(impl_->cache_
 Gauge Metrics::cache_capacity_bytes(TierLabel tier) const { return Gauge(at(impl_->cache_capacity_bytes, tier)); }
 Gauge Metrics::cache_pinned_bytes(TierLabel tier) const { return Gauge(at(impl_->cache_pinned_bytes, tier)); }
 Gauge Metrics::cache_entries(TierLabel tier) const { return Gauge(at(impl_->cache_entries, tier)); }
+Gauge Metrics::prefix_cache_bytes(TierLabel tier) const { return Gauge(at(impl_->prefix_cache_bytes, tier)); }
+Gauge Metrics::prefix_cache_entries(TierLabel tier) const { return Gauge(at(impl_->prefix_cache_entries, tier)); }
 Counter Metrics::cache_evictions(TierLabel tier, EvictionLabel reason) const {
   return Counter(at(impl_->cache_evictions.at(static_cast<std::size_t>(tier)), reason));
 }

@@ -121,6 +121,9 @@ class Metrics final {
   // look-up before its hit: then no scrape sees more hits than look-ups.
   Counter module_lookups() const;
   Counter module_hits(TierLabel tier) const;
+  // The same of prompts' own tokens: all but the last of each are looked up.
+  Counter prefix_lookup_tokens() const;
+  Counter prefix_hit_tokens() const;
   Counter prompt_tokens(SourceLabel source) const;
   Counter generated_tokens() const;
   // Estimated: cached tokens times the measured prefill cost per token.
@@ -133,6 +136,8 @@ class Metrics final {
   Gauge cache_capacity_bytes(TierLabel tier) const;
   Gauge cache_pinned_bytes(TierLabel tier) const;
   Gauge cache_entries(TierLabel tier) const;
+  Gauge prefix_cache_bytes(TierLabel tier) const;
+  Gauge prefix_cache_entries(TierLabel tier) const;
   Counter cache_evictions(TierLabel tier, EvictionLabel reason) const;
   Counter cache_transfer_bytes(TierLabel from, TierLabel to) const;
   Histogram cache_transfer_seconds(TierLabel from, TierLabel to) const;

@@ -78,14 +78,14 @@ class EngineImpl final : public Engine {
         worker_(*model_),
         pool_(pool_options(), geometry_of(model_->info()), device_allocator(*model_)),
         tiers_(mover_options(), pool_, metrics),
-        store_(pool_, tiers_, text_, {model_->info().fingerprint, model_->info().kv_dtype, ""}, options.pml_limits,
-               options.schema_journal,
+        store_(pool_, tiers_, text_, identity(), options.pml_limits, options.schema_journal,
                [this](std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done) {
                  start_registration(std::move(version), std::move(done));
                }),
         encoder_(pool_, tiers_, metrics, [this](const kv::ModuleKey& key) { return store_.retention(key); }),
+        prefixes_({options.prefix_cache, identity()}, pool_, tiers_, encoder_.price()),
         scheduler_({options.max_batch_tokens, options.max_running, model_->info().end_tokens}, pool_, encoder_,
-                   metrics),
+                   prefixes_, metrics),
         inbox_(static_cast<std::size_t>(options.max_running + options.max_queue) + kControlMessages) {
     metrics_.set_collector([this] { collect(); });
     thread_ = std::thread([this] { loop(); });
@@ -113,6 +113,7 @@ class EngineImpl final : public Engine {
   // Room in the inbox for what is not a request: registrations, wake-ups, drain.
   static constexpr std::size_t kControlMessages = 4096;
 
+  KvIdentity identity() const { return {model_->info().fingerprint, model_->info().kv_dtype, ""}; }
   kv::ModulePool::Options pool_options();
   kv::TierMover::Options mover_options();
   void wake() {
@@ -143,6 +144,7 @@ class EngineImpl final : public Engine {
   kv::TierMover tiers_;
   SchemaStore store_;
   ModuleEncoder encoder_;
+  PrefixCache prefixes_;
   Scheduler scheduler_;
   BoundedQueue<std::function<void()>> inbox_;  // the crossing from HTTP threads; an empty function only wakes
   std::atomic<std::int64_t> running_{0};
@@ -311,7 +313,10 @@ kv::TierMover::Options EngineImpl::mover_options() {
                            [this](kv::RecordSource& record) { tiers_.take_from_host(record); });
   mover.identity = record_identity(model_->info());
   mover.codec = options_.tiers.codec;
-  mover.retention = [this](const kv::ModuleKey& key) { return store_.retention(key); };
+  // Prefix blocks are no schema's: they are wanted until they are evicted.
+  mover.retention = [this](const kv::ModuleKey& key) {
+    return key.is_prefix() ? std::optional(kv::Retention{}) : store_.retention(key);
+  };
   mover.wake = [this] { wake(); };
   return mover;
 }
@@ -347,7 +352,12 @@ void EngineImpl::collect() {
   pool_.drop_expired();
   tiers_.drop_expired();
   const kv::PoolStats stats = pool_.stats();
-  collect_tier(TierLabel::kDevice, {stats.capacity_bytes, stats.module_bytes, stats.pinned_bytes, stats.entries});
+  collect_tier(TierLabel::kDevice, {.capacity_bytes = stats.capacity_bytes,
+                                    .used_bytes = stats.module_bytes + stats.prefix_bytes,
+                                    .pinned_bytes = stats.pinned_bytes,
+                                    .entries = stats.entries,
+                                    .prefix_entries = stats.prefix_entries,
+                                    .prefix_bytes = stats.prefix_bytes});
   for (const TierLabel name : kv::kTiersBelow) {
     if (const kv::Tier* tier = tiers_.tier(name)) {
       collect_tier(name, tier->stats());
@@ -360,10 +370,12 @@ void EngineImpl::collect() {
 }
 
 void EngineImpl::collect_tier(TierLabel label, const kv::TierStats& stats) {
-  metrics_.cache_bytes(label).set(static_cast<double>(stats.used_bytes));
+  metrics_.cache_bytes(label).set(static_cast<double>(stats.used_bytes - stats.prefix_bytes));
   metrics_.cache_capacity_bytes(label).set(static_cast<double>(stats.capacity_bytes));
   metrics_.cache_pinned_bytes(label).set(static_cast<double>(stats.pinned_bytes));
   metrics_.cache_entries(label).set(static_cast<double>(stats.entries));
+  metrics_.prefix_cache_bytes(label).set(static_cast<double>(stats.prefix_bytes));
+  metrics_.prefix_cache_entries(label).set(static_cast<double>(stats.prefix_entries));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct EngineOptions {
   std::int32_t max_queue = 256;         // requests waiting beyond those
   bool poison_kv = false;               // overwrite freed KV (debugging)
   bool check_kv = false;                // prove the pool's integrity whenever the engine falls idle (debugging)
+  bool prefix_cache = true;             // keep sequences' own KV for those that begin alike
   kv::EvictionKind kv_eviction = kv::EvictionKind::kCost;
   pml::Limits pml_limits;
   std::shared_ptr<SchemaJournal> schema_journal;  // null: registered schemas live as long as the engine

@@ -32,14 +32,15 @@ struct SamplingOptions {
 
 struct GenerateRequest {
   std::string id;                                // "gen-…", unique; in logs and events
-  std::shared_ptr<const SchemaVersion> version;  // null: a prompt without a schema
+  std::shared_ptr<const SchemaVersion> version;  // null: a prompt without modules (pml::plain_plan)
   pml::AssemblyPlan plan;                        // of version->schema
   SamplingOptions sampling;
   std::int32_t max_tokens = 256;  // >= 1
   std::vector<std::string> stop;  // none empty
   std::int32_t top_logprobs = 0;
   bool ignore_eos = false;
-  bool bypass_cache = false;                 // compute every module for this request alone, under the same mask
+  bool bypass_cache = false;                 // compute everything for this request alone, under the same mask
+  std::string cache_scope;                   // own tokens' KV is shared by requests of one scope; empty: everybody
   Clock::time_point arrival = Clock::now();  // when the request's bytes had arrived
   std::optional<Clock::time_point> deadline;
 };

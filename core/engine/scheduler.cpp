@@ -1,6 +1,7 @@
 #include "core/engine/scheduler.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <utility>
 
@@ -20,8 +21,9 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 }  // namespace
 
-Scheduler::Scheduler(const Options& options, kv::ModulePool& pool, ModuleEncoder& encoder, Metrics& metrics)
-    : options_(options), pool_(pool), encoder_(encoder), metrics_(metrics) {
+Scheduler::Scheduler(const Options& options, kv::ModulePool& pool, ModuleEncoder& encoder, PrefixCache& prefixes,
+                     Metrics& metrics)
+    : options_(options), pool_(pool), encoder_(encoder), prefixes_(prefixes), metrics_(metrics) {
   options_.max_running = std::min(options_.max_running, options_.max_batch_tokens);
 }
 
@@ -63,10 +65,12 @@ const Scheduler::Step& Scheduler::begin_step() {
 // A client that has gone, or a deadline that has passed, ends a sequence wherever it stands.
 void Scheduler::drop_ended() {
   const Clock::time_point now = Clock::now();
-  const auto drop = [now](const std::shared_ptr<Sequence>& sequence) {
+  const auto drop = [this, now](const std::shared_ptr<Sequence>& sequence) {
     if (sequence->stream->cancelled()) {
+      prefixes_.publish_all(*sequence);
       sequence->finish(FinishReason::kCancelled);
     } else if (sequence->request.deadline.has_value() && *sequence->request.deadline <= now) {
+      prefixes_.publish_all(*sequence);
       sequence->fail(make_error(ErrorCode::kTimeout, "the request took longer than --request-timeout allows"));
     }
     return sequence->state == SequenceState::kFinished;
@@ -146,18 +150,39 @@ void Scheduler::run_loaded() {
     if (sequence->missing_parts > 0 || memory_short_) {
       return false;
     }
+    if (!prefixes_.find(sequence)) {
+      memory_short_ = sequence->prefix.starved;
+      return false;
+    }
     // One block more than its tokens need, so that it does not give way again at once.
     if (!sequence->cache.reserve(sequence->own_tokens() + pool_.block_tokens()).ok()) {
       memory_short_ = true;
+      sequence->prefix.held.clear();  // a block to copy from is none that it needs
       return false;
     }
-    const Clock::time_point now = Clock::now();
-    sequence->load_time += now - sequence->admitted;
-    sequence->loaded = now;
-    sequence->state = SequenceState::kRunning;
+    start_running(*sequence);
     insert_by_arrival(running_, sequence);
     return true;
   });
+}
+
+void Scheduler::start_running(Sequence& sequence) {
+  prefixes_.copy_head(sequence);
+  count_prefix(sequence);
+  const Clock::time_point now = Clock::now();
+  sequence.load_time += now - sequence.admitted;
+  sequence.loaded = now;
+  sequence.state = SequenceState::kRunning;
+}
+
+// Once, as with modules: what a preempted sequence finds later is mostly what it computed itself.
+void Scheduler::count_prefix(Sequence& sequence) {
+  if (!prefixes_.serves(sequence) || sequence.prefix.found.has_value()) {
+    return;
+  }
+  sequence.prefix.found = sequence.cache.size();
+  metrics_.prefix_lookup_tokens().add(sequence.own_tokens() - 1);
+  metrics_.prefix_hit_tokens().add(*sequence.prefix.found);
 }
 
 void Scheduler::add_sequences(BatchBuilder& builder, bool decoding, std::int32_t budget) {
@@ -197,6 +222,7 @@ bool Scheduler::make_room(const std::shared_ptr<Sequence>& sequence, std::int32_
 void Scheduler::preempt(std::shared_ptr<Sequence> sequence) {
   std::erase(running_, sequence);
   std::erase(loading_, sequence);
+  prefixes_.publish_all(*sequence);
   sequence->give_back_memory();
   sequence->state = SequenceState::kWaiting;
   insert_by_arrival(waiting_, sequence);
@@ -209,6 +235,7 @@ void Scheduler::add_rows(BatchBuilder& builder, const std::shared_ptr<Sequence>&
     return model::KvArray{sequence->cache.blocks()[static_cast<std::size_t>(index)].data(), block_tokens};
   };
   builder.begin_group();
+  assert(!sequence->cache.blocks()[static_cast<std::size_t>(begin / block_tokens)].is_shared());
   for (std::int32_t i = begin; i < begin + rows; ++i) {
     const std::size_t token = static_cast<std::size_t>(i);
     builder.add_row(sequence->tokens[token], sequence->positions[token], block(i / block_tokens), i % block_tokens);
@@ -260,6 +287,7 @@ void Scheduler::complete(const model::Logits& logits) {
   encoder_.price().observe(step_.batch.rows(), took);
   for (const Step::Part& part : step_.parts) {
     part.sequence->cache.append(part.rows);
+    prefixes_.publish(*part.sequence);
     if (part.logits_row >= 0) {
       take_token(*part.sequence, {logits.row(part.logits_row), static_cast<std::size_t>(logits.vocab_size)});
     }
@@ -289,6 +317,7 @@ void Scheduler::take_token(Sequence& sequence, std::span<const float> logits) {
   metrics_.generated_tokens().add(sequence.generated - generated);
   if (finished.has_value()) {
     metrics_.stage(StageLabel::kDecode).observe(seconds(sequence.last_token - sequence.first_token));
+    prefixes_.publish_all(sequence);
     sequence.finish(*finished);
   }
 }
@@ -302,7 +331,9 @@ void Scheduler::count_prompt(const Sequence& sequence) {
     metrics_.prompt_tokens(sequence.parts[i].source()).add(tokens);
     of_modules += tokens;
   }
-  metrics_.prompt_tokens(SourceLabel::kComputed).add(usage.prompt_tokens - of_modules);
+  const std::int32_t of_prefix = sequence.prefix.found.value_or(0);
+  metrics_.prompt_tokens(sequence.prefix.source).add(of_prefix);
+  metrics_.prompt_tokens(SourceLabel::kComputed).add(usage.prompt_tokens - of_modules - of_prefix);
   metrics_.ttft_saved_seconds().add(encoder_.price().seconds(usage.cached_tokens));
   const double queued = seconds(sequence.loaded - sequence.request.arrival) - sequence.load_time.count();
   metrics_.request_queue().observe(queued);

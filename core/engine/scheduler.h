@@ -16,6 +16,7 @@
 #include "core/base/metrics.h"
 #include "core/engine/batch_builder.h"
 #include "core/engine/module_encoder.h"
+#include "core/engine/prefix_cache.h"
 #include "core/engine/sequence.h"
 #include "core/kv/module_pool.h"
 #include "core/model/causal_lm.h"
@@ -42,7 +43,8 @@ class Scheduler {
     bool empty() const { return batch.rows() == 0; }
   };
 
-  Scheduler(const Options& options, kv::ModulePool& pool, ModuleEncoder& encoder, Metrics& metrics);
+  Scheduler(const Options& options, kv::ModulePool& pool, ModuleEncoder& encoder, PrefixCache& prefixes,
+            Metrics& metrics);
 
   void add(std::shared_ptr<Sequence> sequence);
   bool has_work() const { return !waiting_.empty() || !loading_.empty() || !running_.empty() || encoder_.has_work(); }
@@ -70,6 +72,7 @@ class Scheduler {
   void admit();
   void start_loading(const std::shared_ptr<Sequence>& sequence);
   void run_loaded();
+  void start_running(Sequence& sequence);
   void add_sequences(BatchBuilder& builder, bool decoding, std::int32_t budget);
   void add_rows(BatchBuilder& builder, const std::shared_ptr<Sequence>& sequence, std::int32_t rows);
   void add_encoding(BatchBuilder& builder, std::int32_t rows);
@@ -79,11 +82,13 @@ class Scheduler {
   void resolve_standstill();
   void take_token(Sequence& sequence, std::span<const float> logits);
   void take_part(Sequence& sequence, std::size_t index, AcquiredModule module);
+  void count_prefix(Sequence& sequence);
   void count_prompt(const Sequence& sequence);
 
   Options options_;
   kv::ModulePool& pool_;
   ModuleEncoder& encoder_;
+  PrefixCache& prefixes_;
   Metrics& metrics_;
   std::deque<std::shared_ptr<Sequence>> waiting_;   // by arrival
   std::vector<std::shared_ptr<Sequence>> loading_;  // by arrival

@@ -73,11 +73,14 @@ void Sequence::start_stream() {
   StartEvent start;
   start.usage = usage();
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const pml::Schema& schema = *request.plan.schema;
+    const pml::Schema& schema = *request.version->schema;
     const pml::CachedPart& part = request.plan.cached[i];
     const pml::Entry& entry = schema.entries[static_cast<std::size_t>(part.entry)];
     start.cache.push_back(
         {schema.modules[static_cast<std::size_t>(entry.module)].path, parts[i].source(), part.token_count()});
+  }
+  if (prefix.found.value_or(0) > 0) {
+    start.cache.push_back({"#prefix", prefix.source, *prefix.found});
   }
   stream->push(std::move(start));
 }
@@ -88,6 +91,7 @@ Usage Sequence::usage() const {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     usage.cached_tokens += parts[i].is_cached() ? request.plan.cached[i].token_count() : 0;
   }
+  usage.cached_tokens += prefix.found.value_or(0);
   usage.new_tokens = usage.prompt_tokens - usage.cached_tokens;
   usage.completion_tokens = generated;
   return usage;
@@ -152,6 +156,7 @@ void Sequence::fail(Error error) {
 
 void Sequence::give_back_memory() {
   cache.clear();
+  prefix.start_anew();
   for (PinnedPart& part : parts) {
     part.pin.release();
   }

@@ -30,6 +30,31 @@ struct PinnedPart {
   bool is_cached() const { return source() != SourceLabel::kComputed; }
 };
 
+// The sequence's own tokens as the prefix cache knows them.
+struct PrefixChain {
+  std::vector<kv::ModuleKey> keys;    // [0]: of what they see that is not their own; [i + 1]: of block i, if it is full
+  std::int32_t offered = 0;           // leading blocks that are shared already, or could not be
+  bool looked_up = false;             // since the sequence was admitted; what follows is of a look-up under way
+  std::int32_t sought = 0;            // leading blocks that tiers below the device have been asked for
+  std::int32_t guesses = 1;           // how many to ask for next of which no tier is known to have them
+  bool head_sought = false;           // and of the block behind those
+  bool starved = false;               // memory for the next is on its way out
+  bool follows = false;               // another sequence has the next one loaded
+  std::int32_t loading = 0;           // blocks on their way
+  std::vector<kv::ModulePin> held;    // blocks that have come, or were there behind such
+  std::optional<std::int32_t> found;  // tokens, the first time
+  SourceLabel source = SourceLabel::kDevice;  // the slowest tier that some of these came from
+
+  bool waits() const { return loading > 0 || starved || follows; }
+  void start_anew() {
+    PrefixChain anew;  // what stays true is kept
+    anew.keys = std::move(keys);
+    anew.found = found;
+    anew.source = source;
+    *this = std::move(anew);
+  }
+};
+
 // Engine thread only, but for the stream.
 class Sequence {
  public:
@@ -54,7 +79,8 @@ class Sequence {
   std::vector<TokenId> tokens;
   std::vector<std::int32_t> positions;
   std::int32_t generated = 0;
-  kv::SequenceCache cache;        // size(): own tokens whose KV is stored
+  kv::SequenceCache cache;  // size(): own tokens whose KV is stored
+  PrefixChain prefix;
   std::vector<PinnedPart> parts;  // by index of plan.cached
   std::int32_t missing_parts = 0;
   std::shared_ptr<PrivateKv> private_kv;  // with bypass_cache

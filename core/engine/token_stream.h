@@ -29,7 +29,7 @@ struct Usage {
 
 // One thing the prompt is made of, in position order.
 struct CachePartInfo {
-  std::string module;  // path, or "#root"
+  std::string module;  // path, "#root", or last of all "#prefix": own tokens that another request had computed
   SourceLabel source = SourceLabel::kComputed;
   std::int32_t tokens = 0;
 };

@@ -426,6 +426,12 @@ bool ModulePool::contains(const ModuleKey& key) const {
   return impl_->find_usable(key, at) != nullptr;
 }
 
+bool ModulePool::expects(const ModuleKey& key) const {
+  const std::lock_guard lock(impl_->mutex);
+  const ModuleEntry* const entry = impl_->find(key);
+  return entry != nullptr && entry->state == ModuleState::kEncoding;
+}
+
 std::optional<ModulePin> ModulePool::hold(const ModuleKey& key) {
   const TimePoint at = impl_->now();
   const std::lock_guard lock(impl_->mutex);

@@ -139,6 +139,7 @@ class ModulePool {
   // A pin on a published module; counts as a use. Nullopt when it is not there (or still being encoded).
   std::optional<ModulePin> pin(const ModuleKey& key);
   bool contains(const ModuleKey& key) const;  // changes nothing
+  bool expects(const ModuleKey& key) const;   // created, and not published yet
   // A pin that is no use of the module: for those who copy it elsewhere.
   std::optional<ModulePin> hold(const ModuleKey& key);
 

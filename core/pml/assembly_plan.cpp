@@ -49,6 +49,7 @@ std::int32_t AssemblyPlan::cached_tokens() const {
 
 AssemblyPlan plain_plan(std::vector<TokenId> tokens) {
   AssemblyPlan plan;
+  plan.new_tokens.reserve(tokens.size());
   for (const TokenId token : tokens) {
     plan.new_tokens.push_back({token, plan.next_position++});
   }

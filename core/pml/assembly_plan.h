@@ -33,7 +33,7 @@ struct NewToken {
 };
 
 struct AssemblyPlan {
-  std::shared_ptr<const Schema> schema;  // null when the prompt has none
+  std::shared_ptr<const Schema> schema;  // null: a prompt without modules
   std::vector<CachedPart> cached;    // position order of their first token; modules without text of their own have none
   std::vector<NewToken> new_tokens;  // position order, never empty: arguments, free text, generation prompt
   std::int32_t next_position = 0;    // of the first generated token: last position + 1
@@ -46,7 +46,7 @@ struct AssemblyPlan {
   std::int32_t prompt_tokens() const { return cached_tokens() + static_cast<std::int32_t>(new_tokens.size()); }
 };
 
-// A prompt without a schema: all its tokens are new, from position 0 on.
+// The plan of a prompt without modules: its tokens, at positions 0, 1, … There must be one at least.
 AssemblyPlan plain_plan(std::vector<TokenId> tokens);
 
 // All token ids of the plan in position order (for penalties and `echo`). Takes time in proportion to the whole prompt.

@@ -98,6 +98,13 @@ void measure(ParityFixture& fixture, Measured* measured) {
     bypass.bypass_cache = true;
     check(std::move(bypass));
   }
+  // Own tokens that an earlier prompt has left: a whole block at least, and the beginning of another.
+  for (const std::string& turn : turns()) {
+    INFO(turn);
+    const Outcome outcome = fixture.run(fixture.request(turn, kTokens));
+    compare(outcome, fixture.direct(fixture.request(turn, kTokens), outcome.tokens), measured);
+    CHECK((outcome.cache.back().module == "#prefix") == (turn != turns().front()));
+  }
 }
 
 // All prompts at once, cold and in small chunks: each token must be right for what stands before it.

@@ -53,6 +53,29 @@ TEST_CASE("hit, miss and bypass equal the direct pass") {
   }
 }
 
+TEST_CASE("own tokens that were computed for another prompt equal the direct pass") {
+  if (ParityFixture::skipped()) {
+    return;
+  }
+  for (const std::string mode : {"isolated", "rooted", "contextual"}) {
+    DYNAMIC_SECTION(mode) {
+      ParityFixture fixture;
+      fixture.add_schema(travel(mode));
+      for (const std::string& turn : turns()) {
+        INFO(turn);
+        const Outcome outcome = fixture.run(fixture.request(turn, kTokens));
+        check_equal(outcome, fixture.direct(fixture.request(turn, kTokens), outcome.tokens));
+        const engine::CachePartInfo& last = outcome.cache.back();
+        CHECK((last.module == "#prefix") == (turn != turns().front()));
+        if (last.module == "#prefix" && !ParityFixture::computes_on_gpu()) {
+          CHECK(last.tokens > 64);
+          CHECK(last.tokens % 64 >= 8);  // so that the beginning of a block was copied
+        }
+      }
+    }
+  }
+}
+
 // A first difference from the answer given alone may only be at a near tie.
 void check_same_but_for_ties(ParityFixture& fixture, const std::string& prompt, const std::vector<TokenId>& answer,
                              const std::vector<TokenId>& alone) {

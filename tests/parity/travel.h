@@ -45,4 +45,20 @@ inline std::vector<std::string> prompts() {
   };
 }
 
+// Prompts that begin alike and end differently, about a hundred tokens after the modules.
+inline std::vector<std::string> turns() {
+  const std::string alike =
+      "We land on a Tuesday at noon and have to be back at the airport on Friday by nine in the evening. My friend "
+      "walks "
+      "with a stick, so steep stairs are out, but a gentle climb is welcome. We have seen enough churches for a year. "
+      "Last time we ate very well in a small place behind the market, with four tables and no menu, and we would like "
+      "to "
+      "find something of that kind again. Please keep one afternoon free for letters, and do not send us anywhere that "
+      "asks for a booking. ";
+  const std::string open = "<prompt schema=\"travel\"><trip-plan duration=\"three\"/><maui/>" + alike;
+  return {open + "What should we do on Wednesday?</user></prompt>",
+          open + "Name the best beach for a slow walk.</user></prompt>",
+          open + "What should we do on Wednesday, if it rains all day long?</user></prompt>"};
+}
+
 }  // namespace promptcached::parity

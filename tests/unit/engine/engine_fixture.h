@@ -20,8 +20,9 @@ namespace promptcached::engine {
 // FakeLm's digests of everything a plan's tokens attend to, straight from the definitions in core/pml/schema.h.
 class ExpectedAnswers {
  public:
+  // `schema` may be null: for prompts without modules.
   explicit ExpectedAnswers(std::shared_ptr<const pml::Schema> schema) : schema_(std::move(schema)) {
-    for (std::size_t pass = 0; pass < schema_->passes.size(); ++pass) {
+    for (std::size_t pass = 0; schema_ != nullptr && pass < schema_->passes.size(); ++pass) {
       encode(static_cast<int>(pass));
     }
   }
@@ -218,6 +219,16 @@ class EngineFixture {
     return made;
   }
 
+  // A prompt of tokens alone.
+  static GenerateRequest request(std::vector<TokenId> tokens, std::int32_t max_tokens = 8) {
+    GenerateRequest made;
+    made.id = "gen-test";
+    made.plan = pml::plain_plan(std::move(tokens));
+    made.sampling.temperature = 0;
+    made.max_tokens = max_tokens;
+    return made;
+  }
+
   std::shared_ptr<TokenStream> submit(GenerateRequest made) {
     auto stream = engine->submit(std::move(made));
     if (!stream.ok()) {
@@ -229,7 +240,16 @@ class EngineFixture {
   Answer run(GenerateRequest made) { return collect(*submit(std::move(made))); }
 
   std::vector<TokenId> expected(const GenerateRequest& made) const {
-    return ExpectedAnswers(made.version->schema).generate(*lm, made.plan, made.max_tokens);
+    return ExpectedAnswers(made.plan.schema).generate(*lm, made.plan, made.max_tokens);
+  }
+
+  // `count` tokens, different for each `seed`.
+  static std::vector<TokenId> tokens(int seed, int count) {
+    std::vector<TokenId> all;
+    for (int i = 0; i < count; ++i) {
+      all.push_back((seed * 131 + i * 7) % kVocab);
+    }
+    return all;
   }
 
   // `count` words, different for each `seed`.

@@ -132,6 +132,7 @@ TEST_CASE("a block stays its sequence's while another fills the entry of its key
   PoolFixture f(40);
   const Result<ModulePin> loading = f.pool->create(prefix_key(1), 4, 0, {});
   REQUIRE(loading.ok());
+  CHECK(f.pool->expects(prefix_key(1)));
   SequenceCache sequence(*f.pool);
   REQUIRE(sequence.reserve(4));
   sequence.append(4);

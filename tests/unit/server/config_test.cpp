@@ -80,6 +80,8 @@ TEST_CASE("every option reaches its component", "[server]") {
                               "--dry-run",
                               "--kv-eviction",
                               "lru",
+                              "--prefix-cache",
+                              "off",
                               "--schemas",
                               "dir",
                               "--data-dir",
@@ -127,6 +129,7 @@ TEST_CASE("every option reaches its component", "[server]") {
   CHECK(config.dry_run);
   CHECK(config.engine.kv_device_bytes == std::size_t{512} << 20);
   CHECK(config.engine.kv_eviction == kv::EvictionKind::kLru);
+  CHECK_FALSE(config.engine.prefix_cache);
   CHECK(config.schemas == "dir");
   CHECK(config.data_dir == "data");
   CHECK(config.warm);
@@ -242,6 +245,7 @@ TEST_CASE("bad values are refused, naming where they stand", "[server]") {
       {"log-format", {"xml"}},
       {"warm", {"maybe"}},
       {"kv-eviction", {"fifo"}},
+      {"prefix-cache", {"yes", "1"}},
       {"kv-host-bytes", {"lots", "-1GiB"}},
       {"kv-disk-bytes", {"12", "0"}},
       {"kv-codec", {"int4", "RAW"}},

@@ -61,7 +61,8 @@ def test_cold_and_warm_answers(start_server):
 
     again = start_server("--kv-check")
     again.register(schema)
-    assert ask(again, prompt)["tokens"] == warm[0]["tokens"]
+    # Its own text is computed here, and was found there.
+    assert_same_or_near_tie(ask(again, prompt)["tokens"], warm[0]["tokens"])
 
 
 # S03: a prompt that is all cache still has a token to compute.

@@ -28,7 +28,7 @@ Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
   }
   Prepared prepared;
   engine::GenerateRequest& request = prepared.request;
-  const PromptOptions options{wire.add_generation_prompt, wire.max_tokens, kDefaultMaxTokens};
+  const PromptOptions options{wire.add_generation_prompt, wire.max_tokens, kDefaultMaxTokens, wire.fidelity};
   if (Status status = place_pml(call, wire.prompt, options, request); !status) {
     return status.error();
   }

@@ -61,7 +61,7 @@ Status place_pml(const RouteCall& call, const std::string& pml, const PromptOpti
   if (!plan) {
     return about(plan.error(), kPrompt);
   }
-  request.plan = std::move(*plan);
+  request.plan = options.fidelity == Fidelity::kExact ? pml::exact_plan(*plan) : std::move(*plan);
   set_max_tokens(engine, options, request);
   return {};
 }

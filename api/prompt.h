@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/routes.h"
+#include "api/wire/fidelity.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
 
@@ -17,6 +18,7 @@ struct PromptOptions {
   bool add_generation_prompt = true;
   std::optional<std::int32_t> max_tokens;
   std::int32_t default_max_tokens = 0;  // a default is no promise: it is what the context leaves, if that is less
+  Fidelity fidelity = Fidelity::kModular;  // of a prompt with a schema
 };
 
 // With --log-prompts. The prompt is made for the log alone, hence only when it is wanted.

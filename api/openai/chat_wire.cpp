@@ -35,7 +35,7 @@ class MessageReader final {
 
   void read() {
     if (InputJson* const prompt_cache = in_.object("prompt_cache")) {
-      note(pml_.add_prompt_cache(*prompt_cache));
+      note(pml_.add_prompt_cache(*prompt_cache, fidelity_));
     }
     InputJson* const messages = in_.list("messages");
     if (messages == nullptr || messages->empty()) {
@@ -48,6 +48,7 @@ class MessageReader final {
   }
 
   Ordered take_messages() { return std::move(messages_); }
+  Fidelity fidelity() const { return fidelity_; }
   std::optional<std::string> pml() const { return pml_.names_modules() ? std::optional(pml_.prompt()) : std::nullopt; }
 
  private:
@@ -182,6 +183,7 @@ class MessageReader final {
   bool ok_ = true;
   Ordered messages_ = Ordered::array();
   PmlConversation pml_;
+  Fidelity fidelity_ = Fidelity::kModular;
   std::optional<Error> role_fault_;
 };
 
@@ -289,6 +291,7 @@ Result<WireChat> read_chat(const HttpRequest& request, const ChatTemplate* chat_
   read_tools(in, request.body, chat_template, wire);
   read_template_arguments(in, wire);
   wire.pml = messages.pml();
+  wire.fidelity = messages.fidelity();
   if (Status status = in.finish_leniently(); !status) {
     return status.error();
   }

@@ -7,6 +7,7 @@
 
 #include "api/http_types.h"
 #include "api/openai/fields.h"
+#include "api/wire/fidelity.h"
 #include "core/base/status.h"
 #include "core/tokenizer/chat_template.h"
 
@@ -19,6 +20,7 @@ struct WireChat : OpenAiFields {
   bool has_tools = false;  // and may call them
   // The same conversation as a PML prompt, when it names modules: in `prompt_cache`, or as parts of a message.
   std::optional<std::string> pml;
+  Fidelity fidelity = Fidelity::kModular;  // of that
 };
 
 // `chat_template` null: the model has none. Errors: kUnsupportedMediaType, kInvalidJson, kInvalidField.

@@ -39,11 +39,12 @@ bool is_name(std::string_view name) {
 
 }  // namespace
 
-Status PmlConversation::add_prompt_cache(InputJson& prompt_cache) {
+Status PmlConversation::add_prompt_cache(InputJson& prompt_cache, Fidelity& fidelity) {
   const std::string where = "prompt_cache";
   ObjectReader in(prompt_cache, where + ".");
   const std::string schema = in.text("schema").value_or("");
   InputJson* const modules = in.object("modules");
+  fidelity = read_fidelity(in);
   if (Status status = in.finish(); !status) {
     return status;
   }

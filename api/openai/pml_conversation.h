@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/json_reader.h"
+#include "api/wire/fidelity.h"
 #include "core/base/status.h"
 
 namespace promptcached::api {
@@ -14,8 +15,9 @@ namespace promptcached::api {
 // Errors of all calls: kInvalidField, about the field `where`.
 class PmlConversation final {
  public:
-  // {"schema": "travel", "modules": {"maui": {"days": "three"}, "outer/inner": {}}}, in front of the messages.
-  Status add_prompt_cache(InputJson& prompt_cache);
+  // {"schema": "travel", "modules": {"maui": {"days": "three"}, "outer/inner": {}}}, in front of the messages. May also
+  // say the `fidelity`, which is then set.
+  Status add_prompt_cache(InputJson& prompt_cache, Fidelity& fidelity);
 
   Status open_message(const std::string& role, const std::string& where);
   void add_text(std::string_view text);

@@ -163,7 +163,7 @@ Result<HttpResponse> chat_completions(RouteCall& call) {
   head.chat = true;
   head.id = new_id("chatcmpl-");
   GenerateRequest request = new_request(call, *wire);
-  const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft};
+  const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft, wire->fidelity};
   if (wire->pml) {
     log_prompt(call, [&] { return *wire->pml; });
     if (Status status = place_pml(call, *wire->pml, options, request); !status) {

@@ -6,23 +6,11 @@
 #include "api/json_reader.h"
 #include "api/media_type.h"
 #include "api/query.h"
+#include "api/wire/fidelity.h"
 #include "api/wire/sampling.h"
 
 namespace promptcached::api {
 namespace {
-
-// How exact the reuse is. One way is there; the others are known by name, so that a client learns they are to come.
-void read_fidelity(ObjectReader& in) {
-  const std::string fidelity = in.text("fidelity").value_or("modular");
-  const bool has_k = in.integer("k", 0, std::numeric_limits<std::int32_t>::max()).has_value();
-  if (fidelity == "exact" || fidelity == "first_k" || fidelity == "blend") {
-    in.refuse("fidelity", "'" + fidelity + "' is not supported yet; use 'modular'");
-  } else if (fidelity != "modular") {
-    in.refuse("fidelity", "must be 'modular'");
-  } else if (has_k) {
-    in.refuse("k", "applies to fidelity 'first_k' alone, which is not supported yet");
-  }
-}
 
 void read_cache(ObjectReader& in, bool& bypass) {
   const std::string cache = in.text("cache").value_or("use");
@@ -50,7 +38,7 @@ Result<WireGenerate> read_fields(InputJson& object) {
   set_if_given(wire.ignore_eos, in.boolean("ignore_eos"));
   set_if_given(wire.add_generation_prompt, in.boolean("add_generation_prompt"));
   set_if_given(wire.echo, in.boolean("echo"));
-  read_fidelity(in);
+  wire.fidelity = read_fidelity(in);
   read_cache(in, wire.bypass_cache);
   if (Status status = in.finish(); !status) {
     return status.error();

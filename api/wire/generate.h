@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/http_types.h"
+#include "api/wire/fidelity.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
 
@@ -24,6 +25,7 @@ struct WireGenerate {
   bool ignore_eos = false;
   bool add_generation_prompt = true;
   bool echo = false;
+  Fidelity fidelity = Fidelity::kModular;
   bool bypass_cache = false;
 };
 

@@ -56,6 +56,12 @@ AssemblyPlan plain_plan(std::vector<TokenId> tokens) {
   return plan;
 }
 
+AssemblyPlan exact_plan(const AssemblyPlan& plan) {
+  AssemblyPlan exact = plain_plan(prompt_token_ids(plan));
+  exact.warnings = plan.warnings;
+  return exact;
+}
+
 std::vector<TokenId> prompt_token_ids(const AssemblyPlan& plan) { return last_prompt_token_ids(plan, kAllTokens); }
 
 std::vector<TokenId> last_prompt_token_ids(const AssemblyPlan& plan, std::int32_t count) {

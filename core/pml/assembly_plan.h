@@ -49,6 +49,9 @@ struct AssemblyPlan {
 // The plan of a prompt without modules: its tokens, at positions 0, 1, … There must be one at least.
 AssemblyPlan plain_plan(std::vector<TokenId> tokens);
 
+// The same text without modules: all tokens of `plan`, at positions 0, 1, …, so that each sees all before it.
+AssemblyPlan exact_plan(const AssemblyPlan& plan);
+
 // All token ids of the plan in position order (for penalties and `echo`). Takes time in proportion to the whole prompt.
 std::vector<TokenId> prompt_token_ids(const AssemblyPlan& plan);
 

@@ -100,3 +100,79 @@ def test_without_it(start_server):
     server.register(SCHEMA)
     assert not any(found(answer) for answer in converse(server))
     assert server.client.get("/cache").json()["tiers"][0]["prefix_bytes"] == 0
+
+
+# ---- fidelity: exact ----
+
+
+def tokens_of_prompt(server, prompt):
+    """The prompt's token ids, as the model sees them."""
+    text = ask(server, prompt, 1, echo=True)["prompt_text"]
+    response = server.client.post("/tokenize", json={"prompt": text, "add_special_tokens": False})
+    assert response.status_code == 200, response.text
+    return response.json()["tokens"]
+
+
+def by_text(tokens):
+    return [{**token, "token_id": token["text"]} for token in tokens]
+
+
+def openai_tokens(logprobs):
+    """As /generate has them, with texts for ids."""
+    return [
+        {"token_id": text, "top_logprobs": [{"logprob": value} for value in top.values()]}
+        for text, top in zip(logprobs["tokens"], logprobs["top_logprobs"], strict=True)
+    ]
+
+
+def test_exact_is_the_text_without_modules(start_server):
+    server = start_server("--kv-check", "--kv-poison")
+    server.register(SCHEMA)
+    prompt = prompt_of([f"<user>{QUESTIONS[0]}</user>"])
+    modular = ask(server, prompt)
+    exact = ask(server, prompt, fidelity="exact")
+    assert exact["schema"] == "keeper"
+    assert exact["cache"] == []
+    assert exact["usage"]["new_tokens"] == exact["usage"]["prompt_tokens"] == modular["usage"]["prompt_tokens"]
+    assert_same_or_near_tie(exact["tokens"], ask(server, prompt, fidelity="exact", cache="bypass")["tokens"])
+
+    # The same tokens without PML are the same prompt: what one has computed the other finds.
+    tokens = tokens_of_prompt(server, prompt)
+    assert len(tokens) == exact["usage"]["prompt_tokens"]
+    plain = server.client.post("/v1/completions", json={"prompt": tokens, "max_tokens": 24, "temperature": 0, "logprobs": 2}).json()
+    assert plain["usage"]["prompt_tokens_details"]["cached_tokens"] == len(tokens) - 1
+    again = ask(server, prompt, fidelity="exact")
+    assert again["usage"]["new_tokens"] == 1
+    assert_same_or_near_tie(exact["tokens"], again["tokens"])
+    assert_same_or_near_tie(by_text(exact["tokens"]), openai_tokens(plain["choices"][0]["logprobs"]))
+
+
+def test_exact_turns_reuse_earlier_ones(start_server):
+    server = start_server("--kv-check")
+    server.register(SCHEMA)
+    turns = [f"<user>{QUESTIONS[0]}</user>"]
+    first = ask(server, prompt_of(turns), fidelity="exact")
+    turns += [f"<assistant>{first['text']}</assistant>", f"<user>{QUESTIONS[1]}</user>"]
+    second = ask(server, prompt_of(turns), fidelity="exact")
+    assert second["usage"]["cached_tokens"] >= first["usage"]["prompt_tokens"]
+    assert second["cache"][0]["module"] == "#prefix"
+    assert_same_or_near_tie(second["tokens"], ask(server, prompt_of(turns), fidelity="exact", cache="bypass")["tokens"])
+
+
+def test_exact_from_the_openai_route(start_server):
+    server = start_server()
+    server.register(SCHEMA)
+
+    def chat(**cache):
+        body = {
+            "messages": [{"role": "user", "content": QUESTIONS[2]}],
+            "prompt_cache": {"schema": "keeper", "modules": {"facts": {}}, **cache},
+            "temperature": 0,
+            "max_tokens": 8,
+        }
+        return server.client.post("/v1/chat/completions", json=body)
+
+    assert chat().json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 30
+    assert chat(fidelity="exact").json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert chat(fidelity="exact").json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 30
+    assert "fidelity" in chat(fidelity="best").json()["error"]["message"]

@@ -43,6 +43,7 @@ TEST_CASE("defaults are the engine's", "[api]") {
   CHECK(wire.stream);
   CHECK(wire.add_generation_prompt);
   CHECK_FALSE(wire.echo);
+  CHECK(wire.fidelity == Fidelity::kModular);
   CHECK_FALSE(wire.bypass_cache);
 }
 
@@ -59,7 +60,7 @@ TEST_CASE("every field is read", "[api]") {
   const WireGenerate wire =
       read(R"("max_tokens":7,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"repetition_penalty":1.1,)"
            R"("presence_penalty":-2,"frequency_penalty":2,"seed":18446744073709551615,"logit_bias":{"5":-100,"0":1.5},)"
-           R"("stop":["a","b"],"stream":false,"logprobs":20,"fidelity":"modular","ignore_eos":true,)"
+           R"("stop":["a","b"],"stream":false,"logprobs":20,"fidelity":"exact","ignore_eos":true,)"
            R"("add_generation_prompt":false,"echo":true,"cache":"bypass")");
   CHECK(wire.max_tokens == 7);
   CHECK(wire.sampling.top_p == 0.9F);
@@ -72,6 +73,7 @@ TEST_CASE("every field is read", "[api]") {
   CHECK(wire.ignore_eos);
   CHECK_FALSE(wire.add_generation_prompt);
   CHECK(wire.echo);
+  CHECK(wire.fidelity == Fidelity::kExact);
   CHECK(wire.bypass_cache);
   CHECK(read(R"("temperature":1e-5)").sampling.temperature == 1e-5F);
   CHECK(read(R"("stop":"one")").stop == std::vector<std::string>{"one"});
@@ -94,7 +96,7 @@ TEST_CASE("limits of docs/api.md", "[api]") {
         R"(["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"}},
       {"stream", {"1", "\"true\""}},
       {"logprobs", {"-1", "21", "true"}},
-      {"fidelity", {"\"exact\"", "\"first_k\"", "\"blend\"", "\"fast\"", "1"}},
+      {"fidelity", {"\"first_k\"", "\"blend\"", "\"fast\"", "1"}},
       {"k", {"16", "-1"}},
       {"ignore_eos", {"0"}},
       {"add_generation_prompt", {"\"no\""}},
@@ -109,7 +111,7 @@ TEST_CASE("limits of docs/api.md", "[api]") {
       CHECK(error.message.rfind(field, 0) == 0);
     }
   }
-  CHECK(refused(R"("fidelity":"exact")").message.find("not supported yet") != std::string::npos);
+  CHECK(refused(R"("fidelity":"first_k")").message.find("not supported yet") != std::string::npos);
   CHECK(refused(R"("max_token":1)").message.find("did you mean 'max_tokens'?") != std::string::npos);
   CHECK(refused(R"("model":"x")").code == ErrorCode::kUnknownField);
 }

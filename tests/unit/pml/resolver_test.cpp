@@ -35,6 +35,20 @@ TEST_CASE("a prompt is root text, imports, arguments and texts", "[pml][resolver
   CHECK((plan.cached[0].ranges[1].offset == 3 && plan.cached[0].ranges[1].start == 16));
 }
 
+TEST_CASE("an exact plan is the same text, without modules and without holes", "[pml][resolver]") {
+  const Prompts prompts(kTravel);
+  const AssemblyPlan plan = prompts.plan("<prompt schema=\"travel\"><trip/><maui/>Where to swim?</user></prompt>");
+  const AssemblyPlan exact = exact_plan(plan);
+  CHECK(exact.cached.empty());
+  CHECK(prompt_token_ids(exact) == prompt_token_ids(plan));
+  CHECK(exact.prompt_tokens() == plan.prompt_tokens());
+  CHECK(exact.next_position == exact.prompt_tokens());
+  CHECK(exact.next_position < plan.next_position);
+  for (std::int32_t i = 0; i < exact.next_position; ++i) {
+    CHECK(exact.new_tokens[static_cast<std::size_t>(i)].position == i);
+  }
+}
+
 TEST_CASE("the order of imports is free, and nested modules are imported inside their parents", "[pml][resolver]") {
   const Prompts prompts(kTravel);
   const auto ids = [&](const std::string& imports) {

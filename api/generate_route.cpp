@@ -14,20 +14,14 @@
 namespace promptcached::api {
 namespace {
 
-// A validated request, and what its answer says about it.
-struct Prepared {
-  engine::GenerateRequest request;
-  AnswerHead head;
-};
+using engine::GenerateRequest;
 
-Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
-  const Backend& backend = *call.backend;
+Result<GenerateRequest> place(const RouteCall& call, WireGenerate& wire) {
   log_prompt(call, [&] { return wire.prompt; });
-  if (Status status = check_logit_bias(wire.sampling, backend.engine->model_info().vocab_size); !status) {
+  if (Status status = check_logit_bias(wire.sampling, call.backend->engine->model_info().vocab_size); !status) {
     return status.error();
   }
-  Prepared prepared;
-  engine::GenerateRequest& request = prepared.request;
+  GenerateRequest request;
   const PromptOptions options{wire.add_generation_prompt, wire.max_tokens, kDefaultMaxTokens, wire.fidelity};
   if (Status status = place_pml(call, wire.prompt, options, request); !status) {
     return status.error();
@@ -40,14 +34,17 @@ Result<Prepared> prepare(const RouteCall& call, WireGenerate wire) {
   request.bypass_cache = wire.bypass_cache;
   request.arrival = call.request.arrival;
   request.deadline = call.request.arrival + call.service.options().request_timeout;
+  return request;
+}
 
+AnswerHead head_of(const Backend& backend, const GenerateRequest& request, bool echo) {
   const pml::Schema& schema = *request.version->schema;
-  prepared.head = {request.id, backend.model_name, schema.name, schema.version, std::nullopt};
-  if (wire.echo) {
+  AnswerHead head{request.id, backend.model_name, schema.name, schema.version, std::nullopt};
+  if (echo) {
     const std::vector<TokenId> ids = pml::prompt_token_ids(request.plan);
-    prepared.head.prompt_text = backend.engine->text().tokenizer->decode(ids, /*skip_special=*/false);
+    head.prompt_text = backend.engine->text().tokenizer->decode(ids, /*skip_special=*/false);
   }
-  return prepared;
+  return head;
 }
 
 }  // namespace
@@ -57,20 +54,28 @@ Result<HttpResponse> generate(RouteCall& call) {
   if (!wire) {
     return wire.error();
   }
-  const bool stream = wire->stream;
-  const bool with_top = wire->top_logprobs > 0;
-  Result<Prepared> prepared = prepare(call, std::move(*wire));
-  if (!prepared) {
-    return prepared.error();
+  Result<GenerateRequest> request = place(call, *wire);
+  if (!request) {
+    return request.error();
   }
+  AnswerHead head = head_of(*call.backend, *request, wire->echo);
   call.record->set_parse_seconds(std::chrono::duration<double>(Clock::now() - call.request.arrival).count());
 
-  auto tokens = call.backend->engine->submit(std::move(prepared->request));
+  auto tokens = call.backend->engine->submit(std::move(*request));
   if (!tokens) {
     return tokens.error();
   }
-  AnswerStream answer(call, std::move(*tokens), std::move(prepared->head), with_top);
-  return stream ? AnswerStream::streamed(std::move(answer)) : std::move(answer).whole();
+  AnswerStream answer(call, std::move(*tokens), std::move(head), wire->top_logprobs > 0);
+  return wire->stream ? AnswerStream::streamed(std::move(answer)) : std::move(answer).whole();
+}
+
+Result<std::vector<GenerateRequest>> generate_requests(RouteCall& call) {
+  Result<WireGenerate> wire = read_generate(call.request);
+  if (!wire) {
+    return wire.error();
+  }
+  Result<GenerateRequest> request = place(call, *wire);
+  return request ? Result(std::vector{std::move(*request)}) : request.error();
 }
 
 }  // namespace promptcached::api

@@ -39,6 +39,19 @@ void log_prompt(const RouteCall& call, const std::function<std::string()>& promp
   }
 }
 
+bool looks_like_pml(std::string_view text) {
+  for (;;) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    const bool is_comment = text.starts_with("<!--");
+    if (!is_comment && !text.starts_with("<?")) {
+      return text.starts_with("<prompt");
+    }
+    const std::string_view closing = is_comment ? "-->" : "?>";
+    const std::size_t end = text.find(closing);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + closing.size());
+  }
+}
+
 Status place_pml(const RouteCall& call, const std::string& pml, const PromptOptions& options,
                  engine::GenerateRequest& request) {
   engine::Engine& engine = *call.backend->engine;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "api/explain_route.h"
 #include "api/generate_route.h"
 #include "api/openai/routes.h"
 #include "api/ops_routes.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr Route kRoutes[] = {
     // method, path, label, scope, needs, body, operations, handler
     {"POST", "/generate", "generate", Scope::kGenerate, Needs::kWork, true, false, generate},
+
+    {"POST", "/explain", "explain", Scope::kGenerate, Needs::kWork, true, false, explain},
 
     {"GET", "/v1/models", "models", Scope::kGenerate, Needs::kEngine, false, false, list_models},
     {"GET", "/v1/models/{model}", "models", Scope::kGenerate, Needs::kEngine, false, false, get_model},

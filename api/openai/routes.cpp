@@ -57,9 +57,19 @@ GenerateRequest new_request(const RouteCall& call, const OpenAiFields& fields) {
   return request;
 }
 
+// A validated body: what the engine is asked for, by prompt, and what the answer depends on.
+struct Prepared {
+  OpenAiFields fields;
+  OpenAiHead head;
+  std::vector<GenerateRequest> prompts;
+};
+
 // Hands `n` choices of each prompt to the engine, and answers with them. All of them run, or none.
-Result<HttpResponse> answer(RouteCall& call, const OpenAiFields& fields, OpenAiHead head,
-                            const std::vector<GenerateRequest>& prompts) {
+Result<HttpResponse> answer(RouteCall& call, Result<Prepared> prepared) {
+  if (!prepared) {
+    return prepared.error();
+  }
+  auto& [fields, head, prompts] = *prepared;
   head.model = call.backend->model_name;
   head.logprobs = fields.logprobs;
   head.include_usage = fields.include_usage;
@@ -102,21 +112,7 @@ Result<std::vector<TokenId>> tokens_of(const Tokenizer& tokenizer, const WirePro
   return ids;
 }
 
-}  // namespace
-
-Result<HttpResponse> list_models(RouteCall& call) {
-  return json_response({{"object", "list"}, {"data", Json::array({model_json(call)})}});
-}
-
-Result<HttpResponse> get_model(RouteCall& call) {
-  const std::string& asked = call.path_value("model");
-  if (asked != call.backend->model_name) {
-    return no_such_model(asked, call.backend->model_name);
-  }
-  return json_response(model_json(call));
-}
-
-Result<HttpResponse> completions(RouteCall& call) {
+Result<Prepared> prepare_completion(RouteCall& call) {
   Result<WireCompletion> wire = read_completion(call.request);
   if (!wire) {
     return wire.error();
@@ -147,10 +143,10 @@ Result<HttpResponse> completions(RouteCall& call) {
     }
     requests.push_back(std::move(request));
   }
-  return answer(call, *wire, std::move(head), requests);
+  return Prepared{std::move(*wire), std::move(head), std::move(requests)};
 }
 
-Result<HttpResponse> chat_completions(RouteCall& call) {
+Result<Prepared> prepare_chat(RouteCall& call) {
   const ChatTemplate* const chat_template = call.backend->chat_template.get();
   Result<WireChat> wire = read_chat(call.request, chat_template);
   if (!wire) {
@@ -163,13 +159,14 @@ Result<HttpResponse> chat_completions(RouteCall& call) {
   head.chat = true;
   head.id = new_id("chatcmpl-");
   GenerateRequest request = new_request(call, *wire);
-  const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft, wire->fidelity};
+  const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft,
+                              wire->fidelity};
   if (wire->pml) {
     log_prompt(call, [&] { return *wire->pml; });
     if (Status status = place_pml(call, *wire->pml, options, request); !status) {
       return status.error();
     }
-    return answer(call, *wire, std::move(head), {std::move(request)});
+    return Prepared{std::move(*wire), std::move(head), {std::move(request)}};
   }
   if (chat_template == nullptr) {
     return make_error(ErrorCode::kInvalidField,
@@ -185,7 +182,35 @@ Result<HttpResponse> chat_completions(RouteCall& call) {
     return status.error();
   }
   head.tools = wire->has_tools ? tool_syntax_of(chat_template->source()) : ToolSyntax::kNone;
-  return answer(call, *wire, std::move(head), {std::move(request)});
+  return Prepared{std::move(*wire), std::move(head), {std::move(request)}};
 }
+
+Result<std::vector<GenerateRequest>> prompts_of(Result<Prepared> prepared) {
+  return prepared ? Result(std::move(prepared->prompts)) : prepared.error();
+}
+
+}  // namespace
+
+Result<HttpResponse> list_models(RouteCall& call) {
+  return json_response({{"object", "list"}, {"data", Json::array({model_json(call)})}});
+}
+
+Result<HttpResponse> get_model(RouteCall& call) {
+  const std::string& asked = call.path_value("model");
+  if (asked != call.backend->model_name) {
+    return no_such_model(asked, call.backend->model_name);
+  }
+  return json_response(model_json(call));
+}
+
+Result<HttpResponse> completions(RouteCall& call) { return answer(call, prepare_completion(call)); }
+
+Result<HttpResponse> chat_completions(RouteCall& call) { return answer(call, prepare_chat(call)); }
+
+Result<std::vector<GenerateRequest>> completion_requests(RouteCall& call) {
+  return prompts_of(prepare_completion(call));
+}
+
+Result<std::vector<GenerateRequest>> chat_requests(RouteCall& call) { return prompts_of(prepare_chat(call)); }
 
 }  // namespace promptcached::api

@@ -10,6 +10,14 @@ Json usage_json(const engine::Usage& usage) {
   return json;
 }
 
+Json cache_json(const std::vector<engine::CachePartInfo>& cache) {
+  Json json = Json::array();
+  for (const engine::CachePartInfo& part : cache) {
+    json.push_back({{"module", part.module}, {"tier", to_string(part.source)}, {"tokens", part.tokens}});
+  }
+  return json;
+}
+
 Json timing_json(const engine::Timing& timing) {
   Json json;
   json["queue_ms"] = json_milliseconds(timing.queue_ms);
@@ -32,11 +40,7 @@ Json start_json(const AnswerHead& head, const engine::StartEvent* start) {
   }
   if (start != nullptr) {
     json["usage"] = usage_json(start->usage);
-    Json cache = Json::array();
-    for (const engine::CachePartInfo& part : start->cache) {
-      cache.push_back({{"module", part.module}, {"tier", to_string(part.source)}, {"tokens", part.tokens}});
-    }
-    json["cache"] = std::move(cache);
+    json["cache"] = cache_json(start->cache);
   }
   return json;
 }

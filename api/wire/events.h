@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "api/json.h"
 #include "core/engine/generate_request.h"
@@ -25,6 +26,7 @@ Json token_json(const engine::TokenEvent& token, bool with_top);
 Json done_json(const engine::DoneEvent& done);
 
 Json usage_json(const engine::Usage& usage);
+Json cache_json(const std::vector<engine::CachePartInfo>& cache);
 Json timing_json(const engine::Timing& timing);
 
 }  // namespace promptcached::api

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <future>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -101,6 +102,7 @@ class EngineImpl final : public Engine {
   }
 
   Result<std::shared_ptr<TokenStream>> submit(GenerateRequest request) override;
+  Result<Forecast> forecast(GenerateRequest request) override;
   SchemaRegistry& schemas() override { return store_; }
   kv::ModulePool& pool() override { return pool_; }
   kv::TierMover& tiers() override { return tiers_; }
@@ -181,6 +183,22 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
     return make_error(ErrorCode::kQueueFull, "the engine's inbox is full; try again later");
   }
   return stream;
+}
+
+Result<Forecast> EngineImpl::forecast(GenerateRequest request) {
+  if (Status fits = check_fits(request); !fits.ok()) {
+    return fits.error();
+  }
+  const auto sequence = std::make_shared<Sequence>(std::move(request), nullptr, text_.tokenizer, pool_);
+  auto made = std::make_shared<std::promise<Forecast>>();
+  std::future<Forecast> forecast = made->get_future();
+  const PushResult pushed = inbox_.try_push([this, sequence, made = std::move(made)] {
+    made->set_value(Forecaster(pool_, tiers_, prefixes_, scheduler_, encoder_.price()).run(*sequence));
+  });
+  if (pushed == PushResult::kFull) {
+    return make_error(ErrorCode::kQueueFull, "the engine's inbox is full; try again later");
+  }
+  return pushed == PushResult::kClosed ? Result<Forecast>(draining()) : forecast.get();
 }
 
 // While the engine is in a step, what this request will ask for can come nearer.

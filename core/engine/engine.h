@@ -12,6 +12,7 @@
 
 #include "core/base/metrics.h"
 #include "core/base/status.h"
+#include "core/engine/forecast.h"
 #include "core/engine/generate_request.h"
 #include "core/engine/kv_storage.h"
 #include "core/engine/schema_journal.h"
@@ -57,6 +58,10 @@ class Engine {
   // Hands a request to the engine thread. Errors: kQueueFull, kDraining, kTooLargeForCache (its modules and tokens
   // could never fit the KV budget).
   virtual Result<std::shared_ptr<TokenStream>> submit(GenerateRequest request) = 0;
+
+  // What would become of it, had it been submitted; nothing is computed or moved. Waits for the step in progress.
+  // Errors: kDraining, kQueueFull.
+  virtual Result<Forecast> forecast(GenerateRequest request) = 0;
 
   virtual SchemaRegistry& schemas() = 0;
   virtual kv::ModulePool& pool() = 0;

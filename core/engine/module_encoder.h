@@ -20,8 +20,8 @@
 #include "core/engine/batch_builder.h"
 #include "core/engine/encode_job.h"
 #include "core/engine/generate_request.h"
-#include "core/engine/prefill_price.h"
 #include "core/engine/schema_version.h"
+#include "core/engine/step_price.h"
 #include "core/kv/module_pool.h"
 #include "core/kv/tier_mover.h"
 
@@ -64,7 +64,7 @@ class ModuleEncoder {
   // Takes what was loaded, publishes finished jobs and tells waiters, of failures too. Returns whether there were any.
   bool settle();
   const kv::TierMover& tiers() const { return tiers_; }
-  PrefillPrice& price() { return price_; }
+  StepPrice& price() { return price_; }
 
   bool has_work() const { return !jobs_.empty(); }
   bool has_foreground_work() const;
@@ -99,7 +99,7 @@ class ModuleEncoder {
   kv::TierMover& tiers_;
   Metrics& metrics_;
   RetentionLookup retention_;
-  PrefillPrice price_;
+  StepPrice price_;
   std::list<std::shared_ptr<EncodeJob>> jobs_;  // in line; foreground ones are served first
   std::vector<std::shared_ptr<EncodeJob>> in_step_;
   bool starved_ = false;

@@ -21,7 +21,7 @@ std::int32_t common_tokens(const Tokens& a, const Tokens& b) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(Options options, kv::ModulePool& pool, kv::TierMover& tiers, const PrefillPrice& price)
+PrefixCache::PrefixCache(Options options, kv::ModulePool& pool, kv::TierMover& tiers, const StepPrice& price)
     : options_(std::move(options)),
       pool_(pool),
       tiers_(tiers),
@@ -159,6 +159,36 @@ void PrefixCache::copy_head(Sequence& sequence) {
     sequence.cache.append(match->tokens);
   }
   sequence.prefix.held.clear();
+}
+
+PrefixCache::Foreseen PrefixCache::foresee(Sequence& sequence) {
+  Foreseen all;
+  if (!serves(sequence)) {
+    return all;
+  }
+  const auto add = [&](const kv::ModuleKey& key, std::int32_t tokens) {
+    if (!pool_.contains(key)) {
+      const std::size_t bytes = pool_.geometry().bytes(block_tokens_);
+      const auto below = tiers_.foresee(key, bytes, price_.seconds(block_tokens_));
+      if (!below.has_value()) {
+        return false;
+      }
+      all.source = std::max(all.source, source_label(below->tier));
+      all.load_seconds += below->seconds;
+    }
+    all.tokens += tokens;
+    return true;
+  };
+  std::int32_t block = 0;
+  while (block < whole_blocks(sequence) && add(parent_key(sequence, block + 1), block_tokens_)) {
+    ++block;
+  }
+  const std::int32_t rest = sequence.own_tokens() - 1 - block * block_tokens_;
+  const std::optional<Match> head = nearest(sequence, block, std::min(block_tokens_, rest));
+  if (head.has_value() && pool_.memory().on_host()) {
+    add(head->key, head->tokens);
+  }
+  return all;
 }
 
 // A block holds its tokens' K and V apart for each plane and head.

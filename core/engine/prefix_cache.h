@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/engine/module_keys.h"
-#include "core/engine/prefill_price.h"
 #include "core/engine/sequence.h"
+#include "core/engine/step_price.h"
 #include "core/kv/module_key.h"
 #include "core/kv/module_pool.h"
 #include "core/kv/tier_mover.h"
@@ -33,7 +33,7 @@ class PrefixCache final {
     bool enabled = true;
     KvIdentity identity;
   };
-  PrefixCache(Options options, kv::ModulePool& pool, kv::TierMover& tiers, const PrefillPrice& price);
+  PrefixCache(Options options, kv::ModulePool& pool, kv::TierMover& tiers, const StepPrice& price);
 
   // Whether the sequence's tokens are looked up and published here at all.
   bool serves(const Sequence& sequence) const { return options_.enabled && !sequence.request.bypass_cache; }
@@ -44,6 +44,15 @@ class PrefixCache final {
   bool find(const std::shared_ptr<Sequence>& sequence);
   // Copies what is known of the block behind those. Room for it must have been reserved.
   void copy_head(Sequence& sequence);
+
+  // What find() and copy_head() would bring to a sequence that is not to run: how many tokens, where the farthest lie,
+  // and how long loading them takes, one by one.
+  struct Foreseen {
+    std::int32_t tokens = 0;
+    SourceLabel source = SourceLabel::kDevice;
+    double load_seconds = 0;
+  };
+  Foreseen foresee(Sequence& sequence);
 
   // Publishes the blocks that have become full.
   void publish(Sequence& sequence);
@@ -83,7 +92,7 @@ class PrefixCache final {
   const Options options_;
   kv::ModulePool& pool_;
   kv::TierMover& tiers_;
-  const PrefillPrice& price_;
+  const StepPrice& price_;
   const std::int32_t block_tokens_;
   std::unordered_map<kv::ModuleKey, Children, kv::ModuleKeyHash> children_;  // by parent
   std::size_t entries_ = 0;                                                  // in all of them

@@ -17,6 +17,20 @@ void insert_by_arrival(Container& sequences, const std::shared_ptr<Sequence>& se
   sequences.insert(std::upper_bound(sequences.begin(), sequences.end(), sequence, arrived_before), sequence);
 }
 
+// How many keys all rows of a step look at.
+std::int64_t keys_of_step(const model::ForwardBatch& batch) {
+  std::int64_t keys = 0;
+  for (const model::RowRange& group : batch.causal_groups) {
+    keys += keys_of(group.size(), 0);
+  }
+  for (const model::KvRead& read : batch.reads) {
+    for (const model::RowRange& rows : read.rows) {
+      keys += std::int64_t{read.count} * rows.size();
+    }
+  }
+  return keys;
+}
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -284,7 +298,7 @@ void Scheduler::complete(const model::Logits& logits) {
   const double took = seconds(Clock::now() - step_began_);
   metrics_.batch_size().observe(static_cast<double>(step_.parts.size()));
   metrics_.batch_tokens().observe(step_.batch.rows());
-  encoder_.price().observe(step_.batch.rows(), took);
+  encoder_.price().observe(step_.batch.rows(), keys_of_step(step_.batch), took);
   for (const Step::Part& part : step_.parts) {
     part.sequence->cache.append(part.rows);
     prefixes_.publish(*part.sequence);
@@ -390,6 +404,20 @@ void Scheduler::resolve_standstill() {
   } else {
     encoder_.fail_starved();
   }
+}
+
+Scheduler::Load Scheduler::load() const {
+  Load load;
+  const auto add = [&load](const std::shared_ptr<Sequence>& sequence) {
+    const std::int64_t rows = sequence->remaining();
+    const std::int64_t seen = sequence->request.plan.cached_tokens() + sequence->cache.size();
+    (sequence->decoding() ? load.decoding : load.rows) += rows;
+    (sequence->decoding() ? load.decoding_keys : load.keys) += keys_of(rows, seen);
+  };
+  std::for_each(waiting_.begin(), waiting_.end(), add);
+  std::for_each(loading_.begin(), loading_.end(), add);
+  std::for_each(running_.begin(), running_.end(), add);
+  return load;
 }
 
 std::optional<Clock::time_point> Scheduler::next_deadline() const {

@@ -62,6 +62,16 @@ class Scheduler {
 
   void fail_all(const Error& error);
 
+  // What is computed before, and beside, a request that comes now.
+  struct Load {
+    std::int64_t rows = 0;           // of prompts that came before it
+    std::int64_t keys = 0;           // that these look at
+    std::int64_t decoding = 0;       // sequences; each has a row in every step
+    std::int64_t decoding_keys = 0;  // that these look at in a step
+  };
+  Load load() const;
+  std::int32_t max_batch_tokens() const { return options_.max_batch_tokens; }
+
   // After an empty step: nothing can be computed until a tier has done its part, and then the engine is woken.
   bool waits_for_tiers() const { return encoder_.tiers().busy(); }
   std::optional<Clock::time_point> next_deadline() const;  // of any sequence

@@ -81,6 +81,20 @@ bool TierMover::worth_loading(const ModuleKey& key, std::size_t bytes, double re
   return false;
 }
 
+std::optional<TierMover::Foreseen> TierMover::foresee(const ModuleKey& key, std::size_t bytes,
+                                                      double recompute_seconds) const {
+  for (const auto& tier : options_.tiers) {
+    if (!tier->has(key)) {
+      continue;
+    }
+    const TransferCost& cost = costs_.at(tier->name());
+    if (recompute_seconds <= 0 || cost.estimate(bytes) < recompute_seconds) {
+      return Foreseen{tier->name(), cost.last_known(bytes)};
+    }
+  }
+  return std::nullopt;
+}
+
 void TierMover::load(ModulePin destination, bool urgent, Done done) {
   const ModuleKey key = destination.key();
   add({Task::Kind::kLoad, key, std::move(destination), std::move(done)}, urgent);

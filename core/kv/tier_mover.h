@@ -55,10 +55,18 @@ class TierMover final {
   // What has begun ends, what is in line is dropped; nothing is called any more.
   void stop();
 
+  // How many loads may run at once.
+  int threads() const { return options_.threads; }
   bool has_tiers() const { return !options_.tiers.empty(); }
 
   // Whether a tier may have the module, and can be expected to give it sooner than it is computed (0: unknown).
   bool worth_loading(const ModuleKey& key, std::size_t bytes, double recompute_seconds);
+  // Where it would be loaded from, and how long that may take; nullopt when it would be computed.
+  struct Foreseen {
+    TierLabel tier;
+    double seconds;
+  };
+  std::optional<Foreseen> foresee(const ModuleKey& key, std::size_t bytes, double recompute_seconds) const;
   // A request that waits will want it: keeps it where it is, and brings it nearer while the engine is at something
   // else.
   void prefetch(const ModuleKey& key);

@@ -31,6 +31,11 @@ class TransferCost final {
     const std::lock_guard lock(mutex_);
     return now - last_ > kForget ? 0 : delay_ + static_cast<double>(bytes) * each_byte_;
   }
+  // However long ago it was seen.
+  double last_known(std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    return delay_ + static_cast<double>(bytes) * each_byte_;
+  }
 
  private:
   static constexpr std::size_t kSmall = std::size_t{256} << 10;

@@ -40,6 +40,7 @@ struct AssemblyPlan {
   // True when the prompt had no new text: new_tokens then holds its last token, recomputed for logits, and the cached
   // range that held it is one token shorter.
   bool recomputes_last_token = false;
+  bool has_role_tags = false;     // in the prompt, or in what it imports
   std::vector<Warning> warnings;  // role tags of the prompt that do not fit the roles open where they stand
 
   std::int32_t cached_tokens() const;

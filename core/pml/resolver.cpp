@@ -87,6 +87,7 @@ Result<AssemblyPlan> Resolver::run() {
   if (!status.ok()) {
     return status.error();
   }
+  plan_.has_role_tags = !tags_.empty();
   lint_role_tags();
   return std::move(plan_);
 }

@@ -154,6 +154,11 @@ class FakeEngine final : public engine::Engine {
     return stream;
   }
 
+  Result<engine::Forecast> forecast(engine::GenerateRequest request) override {
+    requests.push_back(std::move(request));
+    return next_forecast;
+  }
+
   engine::SchemaRegistry& schemas() override { return registry_; }
   kv::ModulePool& pool() override { return pool_; }
   kv::TierMover& tiers() override { return tiers_; }
@@ -171,6 +176,7 @@ class FakeEngine final : public engine::Engine {
 
   std::vector<engine::StreamEvent> script;
   std::optional<Error> refuse;
+  engine::Forecast next_forecast;
   bool hold = false;
   std::vector<engine::GenerateRequest> requests;
 

@@ -68,9 +68,9 @@ def say(text):
 class Benchmark:
     def __init__(self, session, options):
         self._session, self._options = session, options
-        ours, known = servers.Ours(options), servers.peers(options)
-        ours.prepare()
-        self._servers = [ours, *(known[name] for name in options.peers if self._prepared(known[name]))]
+        ours, known = [servers.Ours(options), servers.OursPlain(options)], servers.peers(options)
+        ours[0].prepare()
+        self._servers = [*ours, *(known[name] for name in options.peers if self._prepared(known[name]))]
         session.name_servers(self._servers)
 
     @staticmethod
@@ -92,14 +92,15 @@ class Benchmark:
                     self._servers.remove(server)
 
     def _measure(self, number, server):
-        missing = [name for name in self._options.workload if not self._session.has(number, server, name)]
+        asked = [name for name in self._options.workload if server.workloads is None or name in server.workloads]
+        missing = [name for name in asked if not self._session.has(number, server, name)]
         chosen = [loads.load(name, number, self._options.requests) for name in missing if name in loads.MAKERS]
         for slots, group in itertools.groupby(chosen, key=server.slots):
             with server.start(slots) as started:
                 server.warm_up(started.url)
                 for load in group:
                     self._send(number, server, started, load)
-        if isinstance(server, servers.Ours):
+        if server.name == report.OURS:
             for name in (name for name in ALONE if name in missing):
                 self._measure_alone(number, server, name)
 

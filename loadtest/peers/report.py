@@ -12,11 +12,18 @@ import document
 import stats
 
 OURS = "promptcached"
+PLAIN = "promptcached-v1"  # asked as the peers are: text without modules
+TURNS = [f"w4-{turn}" for turn in range(1, 6)]
 PICTURE = "![How many times better than each peer, for each workload](images/peers.png)"
 
 
 def first_token_s(run):
     return stats.median(record["ttft_s"] for record in run["records"] if record["ttft_s"] is not None)
+
+
+def first_token_of(request):
+    """Seconds to the first token of one request of a run."""
+    return lambda run: stats.median(r["ttft_s"] for r in run["records"] if r["id"] == request and r["ttft_s"] is not None)
 
 
 def decode_rate(run):
@@ -53,6 +60,7 @@ class Row:
     show: Callable = stats.show_seconds
     more_is_better: bool = False
     also_wanted: str = ""
+    ours: str = OURS
 
     def ratio(self, ours, theirs):
         return ours / theirs if self.more_is_better else theirs / ours
@@ -67,6 +75,12 @@ ROWS = [
     Row("decode behind that prefix, tokens", "decode", (2.2, 2.7), decode_rate, show_rate, True),
     Row("W5: eight at once, tokens in total", "w5", (4, 6), total_rate, show_rate, True),
 ]
+
+PLAIN_ROWS = [
+    Row("W2: first token behind the same prefix", "w2", (2.5, 4), ours=PLAIN),
+    *(Row(f"W4: first token of turn {turn}", "w4", (2.5, 4), first_token_of(request), ours=PLAIN)
+      for turn, request in enumerate(TURNS, 2)),
+]  # fmt: skip
 
 MIB = 2**20
 ALONE = [  # title, workload, value of a run's values, show, wanted
@@ -96,7 +110,7 @@ class Comparison:
         self.titles = {name: title for session in sessions for name, title in session["titles"].items()}
         self.versions = sorted({version for session in sessions for version in session["versions"].values()})
         present = {run["server"] for run in self.runs}
-        self.peers = [name for name in self.titles if name in present and name != OURS]
+        self.peers = [name for name in self.titles if name in present and name not in (OURS, PLAIN)]
 
     def values(self, row, server):
         """{(session, round): value}"""
@@ -109,7 +123,7 @@ class Comparison:
         return found
 
     def ratios(self, row, peer):
-        ours, theirs = self.values(row, OURS), self.values(row, peer)
+        ours, theirs = self.values(row, row.ours), self.values(row, peer)
         return [row.ratio(ours[key], theirs[key]) for key in sorted(ours.keys() & theirs.keys())]
 
     def best_peer(self, row):
@@ -125,21 +139,38 @@ def spread(values, show):
     return stats.show_spread(stats.spread(values), show) if values else "–"
 
 
-def absolute_rows(comparison):
-    for row in ROWS:
-        cells = [spread(comparison.values(row, server).values(), row.show) for server in (OURS, *comparison.peers)]
+def absolute_rows(comparison, rows):
+    for row in rows:
+        cells = [spread(comparison.values(row, server).values(), row.show) for server in (row.ours, *comparison.peers)]
         if any(cell != "–" for cell in cells):
             yield [row.title, *cells]
 
 
-def ratio_rows(comparison):
-    for row in ROWS:
+def ratio_rows(comparison, rows):
+    for row in rows:
         best = comparison.best_peer(row)
         if best is None:
             continue
         cells = {peer: spread(comparison.ratios(row, peer), show_times) for peer in comparison.peers}
         cells[best] = f"**{cells[best]}**"
         yield [row.title, *cells.values(), f"{row.wanted[0]:g} ({row.wanted[1]:g}){row.also_wanted}"]
+
+
+def plain_rows(comparison):
+    """Only where our server was asked so, too. Below the times, how many of each turn's tokens were found."""
+    if not any(run["server"] == PLAIN for run in comparison.runs):
+        return []
+    return [*absolute_rows(comparison, PLAIN_ROWS), *(found_row(comparison, request) for request in TURNS)]
+
+
+def found_row(comparison, request):
+    cells = []
+    prompt_tokens = 0
+    for server in (PLAIN, *comparison.peers):
+        records = [r for run in comparison.runs if run["server"] == server for r in run.get("records", []) if r["id"] == request]
+        cells.append(spread([r["cached_tokens"] for r in records], lambda count: f"{count:,.0f}"))
+        prompt_tokens = max([prompt_tokens, *(r["prompt_tokens"] for r in records)])
+    return [f"W4: tokens found of the {prompt_tokens:,} of turn {TURNS.index(request) + 2}", *cells]
 
 
 def alone_rows(comparison):
@@ -189,8 +220,10 @@ def parts(comparison):
     """[(header, rows)] of the tables that have rows."""
     titles = [comparison.titles[peer] for peer in comparison.peers]
     found = [
-        (["", comparison.titles.get(OURS, OURS), *titles], list(absolute_rows(comparison))),
-        (["times better than", *titles, "wanted (at best)"], list(ratio_rows(comparison))),
+        (["", comparison.titles.get(OURS, OURS), *titles], list(absolute_rows(comparison, ROWS))),
+        (["times better than", *titles, "wanted (at best)"], list(ratio_rows(comparison, ROWS))),
+        (["text without modules", comparison.titles.get(PLAIN, PLAIN), *titles], plain_rows(comparison)),
+        (["times better than", *titles, "wanted (at best)"], list(ratio_rows(comparison, PLAIN_ROWS))),
         (["promptcached alone", "", "wanted (at best)"], list(alone_rows(comparison))),
     ]
     return [(header, rows) for header, rows in found if rows]

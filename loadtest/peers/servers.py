@@ -1,7 +1,8 @@
 """The servers that are compared: how each is installed, started, and asked.
 
 Each has: `name`; `title` for people; `prepare()`, which installs what is missing; `version()`; `slots(load)`, by which workloads
-share a start; `start(slots)`, a context manager of serving; and `send(url, load)`, which gives the records of a load.
+share a start; `workloads`, the only ones it is measured with, or None; `start(slots)`, a context manager of serving; and
+`send(url, load)`, which gives the records of a load.
 """
 
 import argparse
@@ -38,6 +39,7 @@ def output_of(*command):
 
 class Ours:
     name = title = "promptcached"
+    workloads = None  # all
 
     def __init__(self, options):
         self._options = options
@@ -74,10 +76,30 @@ class Ours:
         return result
 
 
+class OursPlain(Ours):
+    """Asked as the peers are: the whole text in each request, no module named. What it reuses it finds by itself."""
+
+    name, title = "promptcached-v1", "promptcached, `/v1`"
+    workloads = {"w2", "w4"}
+
+    def warm_up(self, url):
+        warm_up_by_completion(url, {})
+
+    def send(self, url, load):
+        return send_load(completions.CompletionsRun(url, SENDING, {}), load)
+
+
+def warm_up_by_completion(url, fields):
+    client = Client(url, timeout_s=SENDING.timeout)
+    completions.CompletionsRun(url, SENDING, fields).ask(client, None, WARM_UP)
+    client.close()
+
+
 class Peer:
     """A server with /v1/completions. Further: `part` of scripts/setup.sh, `command(port, slots)`, `environment()`, `fields`."""
 
     fields = {}
+    workloads = None  # all
     ready_timeout_s = 300
 
     def __init__(self, options):
@@ -94,9 +116,7 @@ class Peer:
         )
 
     def warm_up(self, url):
-        client = Client(url, timeout_s=SENDING.timeout)
-        completions.CompletionsRun(url, SENDING, self.fields).ask(client, None, WARM_UP)
-        client.close()
+        warm_up_by_completion(url, self.fields)
 
     def send(self, url, load):
         return send_load(completions.CompletionsRun(url, SENDING, self.fields), load)

@@ -57,25 +57,34 @@ def explain_at_rest(server, **body):
     return now
 
 
-def test_what_is_explained_happens(explained):
-    """Modules and tiers, prefixes, tokens; and times to within what a busy machine leaves of them."""
+def foreseen_and_seen(explained, tiers):
+    """Of one random request, which must come to what was foreseen: the predicted time to the first token by the real one."""
     server, rng, schemas = explained
-    ratios = []
+    prompt = random_prompt(rng, schemas)
+    before = server.metrics()
+    foreseen = explain_at_rest(server, prompt=prompt, max_tokens=2)
+    assert server.metrics()["generated_tokens_total"] == before["generated_tokens_total"]
+    answer = server.generate(prompt, max_tokens=2)
+    usage = {name: answer["usage"][name] for name in ("prompt_tokens", "cached_tokens", "new_tokens")}
+    assert (foreseen["usage"], foreseen["cache"]) == (usage, answer["cache"])
+    assert foreseen["compute"]["new_tokens"] == usage["new_tokens"]
+    tiers.update(part["tier"] for part in foreseen["cache"])
+    return foreseen["predicted"]["ttft_ms"] / answer["timing"]["ttft_ms"]
+
+
+def test_what_is_explained_happens(explained):
+    """Nine of ten first tokens come within 1.5 times the time foreseen, or 1.5 times sooner. Other work on the machine moves the times
+    that are compared, so a round that it disturbed is done again."""
     tiers = set()
-    for _ in range(40):
-        prompt = random_prompt(rng, schemas)
-        before = server.metrics()
-        foreseen = explain_at_rest(server, prompt=prompt, max_tokens=2)
-        assert server.metrics()["generated_tokens_total"] == before["generated_tokens_total"]
-        answer = server.generate(prompt, max_tokens=2)
-        usage = {name: answer["usage"][name] for name in ("prompt_tokens", "cached_tokens", "new_tokens")}
-        assert (foreseen["usage"], foreseen["cache"]) == (usage, answer["cache"])
-        assert foreseen["compute"]["new_tokens"] == usage["new_tokens"]
-        tiers.update(part["tier"] for part in foreseen["cache"])
-        ratios.append(foreseen["predicted"]["ttft_ms"] / answer["timing"]["ttft_ms"])
+    for _ in range(20):  # what things cost here is yet to be learned
+        foreseen_and_seen(explained, tiers)
+    for _ in range(4):
+        ratios = sorted(foreseen_and_seen(explained, tiers) for _ in range(30))
+        if sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) >= 27:
+            break
+    else:
+        raise AssertionError(f"times are foreseen badly: {ratios}")
     assert {"device", "host"} <= tiers
-    ratios.sort()
-    assert 1 / 3 < ratios[len(ratios) // 2] < 3, ratios
 
 
 def test_openai_bodies(explained):

@@ -39,9 +39,9 @@ bool PrefixCache::find(const std::shared_ptr<Sequence>& sequence) {
   }
   const bool is_all = adopt(*sequence);
   chain.starved = chain.follows = false;
-  if (tiers_.has_tiers() && !chain.head_sought) {
+  if (!chain.head_sought) {
     chain.held.clear();  // they are shared now, or stand behind one that did not come
-    if (!is_all && chain.offered >= chain.sought) {
+    if (tiers_.has_tiers() && !is_all && chain.offered >= chain.sought) {
       seek(sequence);
     }
     if (!chain.waits()) {
@@ -87,10 +87,16 @@ void PrefixCache::seek(const std::shared_ptr<Sequence>& sequence) {
   chain.guesses *= chain.loading > 0 ? 2 : 1;
 }
 
-// The block that has only some tokens in common is copied from, so it has to be on the device, too.
+// The block that has only some tokens in common is copied from, so it has to be on the device, too, and the room that the
+// sequence needs must not push it out before.
 void PrefixCache::seek_head(const std::shared_ptr<Sequence>& sequence) {
   const std::optional<Match> match = nearest_head(*sequence);
-  if (match.has_value() && pool_.memory().on_host() && !pool_.contains(match->key)) {
+  if (!match.has_value() || !pool_.memory().on_host()) {
+    return;
+  }
+  if (std::optional<kv::ModulePin> pin = pool_.hold(match->key)) {
+    sequence->prefix.held.push_back(std::move(*pin));
+  } else {
     load(sequence, match->key, match->stored);
   }
 }

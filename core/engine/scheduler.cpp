@@ -169,9 +169,14 @@ void Scheduler::run_loaded() {
       return false;
     }
     // One block more than its tokens need, so that it does not give way again at once.
-    if (!sequence->cache.reserve(sequence->own_tokens() + pool_.block_tokens()).ok()) {
-      memory_short_ = true;
+    const std::int32_t room = sequence->own_tokens() + pool_.block_tokens();
+    bool has_room = sequence->cache.reserve(room).ok();
+    if (!has_room && !sequence->prefix.held.empty()) {
       sequence->prefix.held.clear();  // a block to copy from is none that it needs
+      has_room = sequence->cache.reserve(room).ok();
+    }
+    if (!has_room) {
+      memory_short_ = true;
       return false;
     }
     start_running(*sequence);

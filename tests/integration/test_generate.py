@@ -294,7 +294,8 @@ def test_context_length(gen):
 def test_cut_characters(gen, seed):
     prompt = "<prompt schema='gen'><user>🙂🙂🙂 写一句话 👩‍👩‍👧 é</user></prompt>"
     for count in (1, 2, 3, 5, 8, 12):
-        fields = {"temperature": 1.5, "seed": seed, "max_tokens": count, "ignore_eos": True}
+        # Computed anew both times: what is found was computed in another shape, and rounds differently.
+        fields = {"temperature": 1.5, "seed": seed, "max_tokens": count, "ignore_eos": True, "cache": "bypass"}
         if count % 2:
             fields["logprobs"] = 2
         events = stream(gen.client, prompt, **fields)
@@ -308,5 +309,5 @@ def test_cut_characters(gen, seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_streams_of_all_scripts(gen, seed):
     prompt = "<prompt schema='gen'><user>写一句话 🙂👩‍👩‍👧 é</user></prompt>"
-    fields = {"temperature": 1.5, "seed": seed, "max_tokens": 40}
+    fields = {"temperature": 1.5, "seed": seed, "max_tokens": 40, "cache": "bypass"}
     assert joined_text(stream(gen.client, prompt, **fields)) == gen.generate(prompt, **fields)["text"]

@@ -87,8 +87,8 @@ void PrefixCache::seek(const std::shared_ptr<Sequence>& sequence) {
   chain.guesses *= chain.loading > 0 ? 2 : 1;
 }
 
-// The block that has only some tokens in common is copied from, so it has to be on the device, too, and the room that the
-// sequence needs must not push it out before.
+// The block that has only some tokens in common is copied from, so it has to be on the device, too, and the room that
+// the sequence needs must not push it out before.
 void PrefixCache::seek_head(const std::shared_ptr<Sequence>& sequence) {
   const std::optional<Match> match = nearest_head(*sequence);
   if (!match.has_value() || !pool_.memory().on_host()) {

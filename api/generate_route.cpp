@@ -32,6 +32,7 @@ Result<GenerateRequest> place(const RouteCall& call, WireGenerate& wire) {
   request.top_logprobs = wire.top_logprobs;
   request.ignore_eos = wire.ignore_eos;
   request.bypass_cache = wire.bypass_cache;
+  request.cache_scope = call.tenant;
   request.arrival = call.request.arrival;
   request.deadline = call.request.arrival + call.service.options().request_timeout;
   return request;

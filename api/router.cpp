@@ -170,16 +170,18 @@ Result<HttpResponse> Router::answer(HttpRequest& request, const std::shared_ptr<
     return without_route(request, match, *record);
   }
   record->set_route(match.route->label, match.route->operations);
-  RouteCall route_call{service_, request, service_.backend(), record, std::move(match.values)};
+  RouteCall route_call{service_, request, service_.backend(), record, std::move(match.values), {}};
   return call(*match.route, route_call);
 }
 
 Result<HttpResponse> Router::call(const Route& route, RouteCall& call) const {
   HttpRequest& request = call.request;
   if (keys_ != nullptr) {
-    if (Status allowed = keys_->check(request.header("Authorization"), route.scope); !allowed) {
-      return allowed.error();
+    Result<std::string> tenant = keys_->check(request.header("Authorization"), route.scope);
+    if (!tenant) {
+      return tenant.error();
     }
+    call.tenant = std::move(*tenant);
   }
   if (route.needs == Needs::kWork && service_.draining()) {
     return service_.readiness().reason;

@@ -22,6 +22,7 @@ struct RouteCall {
   std::shared_ptr<const Backend> backend;  // null only for routes that need nothing
   std::shared_ptr<RequestRecord> record;
   std::vector<std::pair<std::string_view, std::string>> path_values;  // "{name}" of the route's path
+  std::string tenant;  // of the API key (api_keys.h): computed text is shared within one; empty: no keys are asked for
 
   const std::string& path_value(std::string_view name) const;
 };

@@ -52,6 +52,7 @@ GenerateRequest new_request(const RouteCall& call, const OpenAiFields& fields) {
   request.stop = fields.stop;
   request.top_logprobs = fields.top_logprobs;
   request.ignore_eos = fields.ignore_eos;
+  request.cache_scope = call.tenant;
   request.arrival = call.request.arrival;
   request.deadline = call.request.arrival + call.service.options().request_timeout;
   return request;

@@ -176,3 +176,35 @@ def test_exact_from_the_openai_route(start_server):
     assert chat(fidelity="exact").json()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert chat(fidelity="exact").json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 30
     assert "fidelity" in chat(fidelity="best").json()["error"]["message"]
+
+
+# S02: what one tenant computed, another never finds, whatever a key or a tenant is called; and a tenant always does.
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/chat/completions"])
+def test_tenants_find_only_their_own(start_server, tmp_path, path):
+    (tmp_path / "keys").write_text(
+        "alice-0123456789\nbob-0123456789ab generate\nteam-one-01234567 generate tenant=team\nteam-two-01234567 generate tenant=team\n"
+        "named-0123456789 generate tenant=alice-0123456789\n"
+    )
+    server = start_server("--api-keys", tmp_path / "keys", "--kv-check")
+    server.client.headers["Authorization"] = "Bearer alice-0123456789"
+    server.register(SCHEMA)
+    body = {
+        "/generate": {"prompt": f"<prompt schema='keeper'><user>{QUESTIONS[0]}</user></prompt>", "stream": False},
+        "/v1/completions": {"prompt": QUESTIONS[0]},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": QUESTIONS[0]}]},
+    }[path]
+
+    def cached(key):
+        response = server.client.post(path, json={**body, "max_tokens": 2, "temperature": 0}, headers={"Authorization": f"Bearer {key}"})
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        return found(answer) if path == "/generate" else answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    for first, second in (
+        ("alice-0123456789", "alice-0123456789"),
+        ("bob-0123456789ab", "bob-0123456789ab"),
+        ("team-one-01234567", "team-two-01234567"),
+        ("named-0123456789", "named-0123456789"),
+    ):
+        assert cached(first) == 0
+        assert cached(second) > 0

@@ -11,6 +11,8 @@
 namespace promptcached::api {
 namespace {
 
+using Kind = JsonField::Kind;
+
 // Line and column, in characters, of a byte of `text` (which is valid UTF-8 up to there).
 SourceLocation locate(std::string_view text, std::size_t byte) {
   SourceLocation location{1, 1};
@@ -201,9 +203,9 @@ Result<InputJson> parse_json_object(std::string_view text, const JsonLimits& lim
 
 ObjectReader::ObjectReader(InputJson& object, std::string path) : object_(object), path_(std::move(path)) {}
 
-InputJson* ObjectReader::find(std::string_view name) {
-  known_.emplace_back(name);
-  const auto it = object_.find(known_.back());
+InputJson* ObjectReader::find(JsonField field) {
+  asked_for_.fields.push_back(std::move(field));
+  const auto it = object_.find(asked_for_.fields.back().name);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
 
@@ -213,7 +215,7 @@ bool ObjectReader::is_null(std::string_view name) const {
 }
 
 std::optional<std::string> ObjectReader::text(std::string_view name) {
-  InputJson* value = find(name);
+  InputJson* value = find({.name = std::string(name), .kind = Kind::kText});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -225,7 +227,7 @@ std::optional<std::string> ObjectReader::text(std::string_view name) {
 }
 
 std::optional<bool> ObjectReader::boolean(std::string_view name) {
-  const InputJson* value = find(name);
+  const InputJson* value = find({.name = std::string(name), .kind = Kind::kBoolean});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -237,7 +239,7 @@ std::optional<bool> ObjectReader::boolean(std::string_view name) {
 }
 
 std::optional<double> ObjectReader::number(std::string_view name, const NumberRange& range) {
-  const InputJson* value = find(name);
+  const InputJson* value = find({.name = std::string(name), .kind = Kind::kNumber, .range = range});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -251,7 +253,8 @@ std::optional<double> ObjectReader::number(std::string_view name, const NumberRa
 }
 
 std::optional<std::int64_t> ObjectReader::integer(std::string_view name, std::int64_t min, std::int64_t max) {
-  const InputJson* value = find(name);
+  const NumberRange range{.min = static_cast<double>(min), .max = static_cast<double>(max)};
+  const InputJson* value = find({.name = std::string(name), .kind = Kind::kInteger, .range = range});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -264,7 +267,7 @@ std::optional<std::int64_t> ObjectReader::integer(std::string_view name, std::in
 }
 
 std::optional<std::uint64_t> ObjectReader::seed(std::string_view name) {
-  const InputJson* value = find(name);
+  const InputJson* value = find({.name = std::string(name), .kind = Kind::kSeed});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -280,7 +283,7 @@ std::optional<std::uint64_t> ObjectReader::seed(std::string_view name) {
 }
 
 std::optional<std::vector<std::string>> ObjectReader::texts(std::string_view name, std::size_t max_count) {
-  InputJson* value = find(name);
+  InputJson* value = find({.name = std::string(name), .kind = Kind::kTexts, .max_count = max_count});
   if (value == nullptr) {
     return std::nullopt;
   }
@@ -302,7 +305,7 @@ std::optional<std::vector<std::string>> ObjectReader::texts(std::string_view nam
 }
 
 InputJson* ObjectReader::object(std::string_view name) {
-  InputJson* value = find(name);
+  InputJson* value = find({.name = std::string(name), .kind = Kind::kObject});
   if (value != nullptr && !value->is_object()) {
     refuse(name, "must be an object");
     return nullptr;
@@ -311,7 +314,7 @@ InputJson* ObjectReader::object(std::string_view name) {
 }
 
 InputJson* ObjectReader::list(std::string_view name) {
-  InputJson* value = find(name);
+  InputJson* value = find({.name = std::string(name), .kind = Kind::kList});
   if (value != nullptr && !value->is_array()) {
     refuse(name, "must be a list");
     return nullptr;
@@ -319,9 +322,12 @@ InputJson* ObjectReader::list(std::string_view name) {
   return value;
 }
 
-InputJson* ObjectReader::value(std::string_view name) { return find(name); }
+InputJson* ObjectReader::value(std::string_view name) { return find({.name = std::string(name)}); }
 
 void ObjectReader::refuse(std::string_view name, const std::string& message) {
+  for (JsonField& asked : asked_for_.fields) {
+    asked.required = asked.required || (asked.name == name && !object_.contains(asked.name));
+  }
   const std::string field = path_ + std::string(name);
   refuse(make_error(ErrorCode::kInvalidField, field + " " + message, field));
 }
@@ -335,17 +341,29 @@ void ObjectReader::refuse(Error error) {
 Status ObjectReader::finish_leniently() const { return error_ ? Status(*error_) : Status(); }
 
 Status ObjectReader::finish() {
+  asked_for_.strict = true;
   if (error_) {
     return *error_;
   }
+  std::vector<std::string> known;
+  for (const JsonField& field : asked_for_.fields) {
+    known.push_back(field.name);
+  }
   for (const auto& [name, value] : object_.items()) {
-    if (std::find(known_.begin(), known_.end(), name) == known_.end()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
       const std::string field = path_ + shown_name(name);
       return make_error(ErrorCode::kUnknownField,
-                        "unknown field '" + field + "'" + did_you_mean(shown_name(name), known_), field);
+                        "unknown field '" + field + "'" + did_you_mean(shown_name(name), known), field);
     }
   }
   return {};
+}
+
+JsonFields fields_asked_for(const std::function<void(ObjectReader&)>& read) {
+  InputJson nothing = InputJson::object();
+  ObjectReader in(nothing);
+  read(in);
+  return in.asked_for();
 }
 
 }  // namespace promptcached::api

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -34,6 +35,22 @@ struct NumberRange {
   double min = 0;
   double max = 0;
   bool above_min = false;  // min itself is excluded
+};
+
+// What a field was asked to be: its kind, and its limits where the kind has some.
+struct JsonField {
+  enum class Kind { kText, kBoolean, kNumber, kInteger, kSeed, kTexts, kObject, kList, kAny };
+
+  std::string name;
+  Kind kind = Kind::kAny;
+  NumberRange range = {};     // of a number or an integer
+  std::size_t max_count = 0;  // of a list of texts
+  bool required = false;      // it was refused for not being there
+};
+
+struct JsonFields {
+  std::vector<JsonField> fields;  // in the order in which they were asked for
+  bool strict = false;            // any other is refused
 };
 
 // Takes typed fields out of an object. Null means absent. The first fault is kept and told by finish(); values read
@@ -65,13 +82,20 @@ class ObjectReader final {
   // The first bad value; fields that nobody asked for are ignored.
   Status finish_leniently() const;
 
+  // What has been asked for until now: after a reading, all that the object may hold.
+  const JsonFields& asked_for() const { return asked_for_; }
+
  private:
-  InputJson* find(std::string_view name);
+  InputJson* find(JsonField field);
 
   InputJson& object_;
   std::string path_;
-  std::vector<std::string> known_;
+  JsonFields asked_for_;
   std::optional<Error> error_;
 };
+
+// What `read` asks of any object, told by letting it read an empty one: so that a description of the fields is made of
+// the very calls that read them. Fields of inner objects are not asked for then.
+JsonFields fields_asked_for(const std::function<void(ObjectReader&)>& read);
 
 }  // namespace promptcached::api

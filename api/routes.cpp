@@ -8,12 +8,13 @@
 #include "api/openai/routes.h"
 #include "api/ops_routes.h"
 #include "api/schemas_route.h"
+#include "api/spec/document.h"
 #include "api/tokenize_route.h"
 
 namespace promptcached::api {
 namespace {
 
-// docs/api.md describes each; tests compare the two.
+// docs/api.md describes each, and api/spec/operations.cpp for programs; a test compares the two.
 constexpr Route kRoutes[] = {
     // method, path, label, scope, needs, body, operations, handler
     {"POST", "/generate", "generate", Scope::kGenerate, Needs::kWork, true, false, generate},
@@ -39,6 +40,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/metrics", "metrics", Scope::kRead, Needs::kEngine, false, true, metrics},
     {"GET", "/cache", "cache", Scope::kRead, Needs::kEngine, false, true, get_cache},
     {"DELETE", "/cache", "cache", Scope::kWrite, Needs::kEngine, false, true, delete_cache},
+
+    {"GET", "/openapi.json", "openapi", Scope::kOpen, Needs::kNothing, false, false, openapi},
 };
 
 }  // namespace

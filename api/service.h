@@ -20,6 +20,7 @@ struct ServiceOptions {
   std::chrono::milliseconds request_timeout{600'000};  // from arrival to the last token
   std::chrono::milliseconds heartbeat{15'000};         // a stream's longest silence
   bool log_prompts = false;
+  std::string version;     // of the program, for /openapi.json
   pml::Limits pml_limits;  // for prompts; the engine has its own copy for schemas
 };
 

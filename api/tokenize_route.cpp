@@ -16,6 +16,36 @@
 namespace promptcached::api {
 namespace {
 
+struct WireText {
+  std::string prompt;
+  bool add_special_tokens = true;
+};
+
+Status read_text(ObjectReader& in, WireText& wire) {
+  in.text("model");
+  if (auto prompt = in.text("prompt")) {
+    wire.prompt = std::move(*prompt);
+  } else {
+    in.refuse("prompt", "is required: a text (or messages)");
+  }
+  wire.add_special_tokens = in.boolean("add_special_tokens").value_or(true);
+  return in.finish();
+}
+
+Status read_ids(ObjectReader& in, std::vector<TokenId>& ids) {
+  in.text("model");
+  const InputJson* const list = in.list("tokens");
+  const bool are_ids = list != nullptr && std::all_of(list->begin(), list->end(), [](const InputJson& id) {
+                         return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<TokenId>::max();
+                       });
+  if (are_ids) {
+    ids = list->get<std::vector<TokenId>>();
+  } else {
+    in.refuse("tokens", "is required: a list of token ids");
+  }
+  return in.finish();
+}
+
 // A text as /v1/completions takes it, or messages as /v1/chat/completions does.
 Result<std::vector<TokenId>> tokens_of(RouteCall& call) {
   Result<InputJson> object = read_json_body(call.request);
@@ -36,16 +66,11 @@ Result<std::vector<TokenId>> tokens_of(RouteCall& call) {
     return encode_chat(*chat_template, tokenizer, std::move(wire->context));
   }
   ObjectReader in(*object);
-  in.text("model");
-  const std::optional<std::string> prompt = in.text("prompt");
-  const bool add_special = in.boolean("add_special_tokens").value_or(true);
-  if (!prompt) {
-    in.refuse("prompt", "is required: a text (or messages)");
-  }
-  if (Status status = in.finish(); !status) {
+  WireText wire;
+  if (Status status = read_text(in, wire); !status) {
     return status.error();
   }
-  return encode_text(tokenizer, *prompt, add_special);
+  return encode_text(tokenizer, wire.prompt, wire.add_special_tokens);
 }
 
 }  // namespace
@@ -65,19 +90,21 @@ Result<HttpResponse> detokenize(RouteCall& call) {
     return object.error();
   }
   ObjectReader in(*object);
-  in.text("model");
-  const InputJson* const list = in.list("tokens");
-  const bool are_ids = list != nullptr && std::all_of(list->begin(), list->end(), [](const InputJson& id) {
-                         return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<TokenId>::max();
-                       });
-  if (!are_ids) {
-    in.refuse("tokens", "is required: a list of token ids");
-  }
-  if (Status status = in.finish(); !status) {
+  std::vector<TokenId> ids;
+  if (Status status = read_ids(in, ids); !status) {
     return status.error();
   }
-  const auto ids = list->get<std::vector<TokenId>>();
   return json_response({{"prompt", call.backend->engine->text().tokenizer->decode(ids, /*skip_special=*/false)}});
+}
+
+JsonFields tokenize_fields() {
+  WireText wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_text(in, wire); });
+}
+
+JsonFields detokenize_fields() {
+  std::vector<TokenId> ids;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_ids(in, ids); });
 }
 
 }  // namespace promptcached::api

@@ -44,6 +44,12 @@ constexpr auto kLastWrites = std::chrono::seconds(3);
 // Health checks and scrapes need few connections, and must get them however many clients there are.
 constexpr std::size_t kOperationsConnections = 64;
 
+api::ServiceOptions service_options(const Config& config) {
+  api::ServiceOptions options = config.service;
+  options.version = kVersion;
+  return options;
+}
+
 std::optional<api::ApiKeys> load_api_keys(const std::filesystem::path& file) {
   if (file.empty()) {
     return std::nullopt;
@@ -131,7 +137,7 @@ class App final {
       : config_(config),
         signals_(signals),
         keys_(load_api_keys(config.api_keys)),
-        service_(config.service),
+        service_(service_options(config)),
         router_(service_, keys_ ? &*keys_ : nullptr),
         operations_router_(service_, keys_ ? &*keys_ : nullptr, api::Router::Listener::kOperations) {
     if (!config.tls_cert.empty()) {

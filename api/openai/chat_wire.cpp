@@ -263,15 +263,7 @@ void refuse_what_is_not_supported(ObjectReader& in) {
   }
 }
 
-}  // namespace
-
-Result<WireChat> read_chat(const HttpRequest& request, const ChatTemplate* chat_template) {
-  Result<InputJson> object = read_json_body(request);
-  if (!object) {
-    return object.error();
-  }
-  ObjectReader in(*object);
-  WireChat wire;
+Status read_fields(ObjectReader& in, const std::string& body, const ChatTemplate* chat_template, WireChat& wire) {
   read_common_fields(in, wire);
   wire.max_tokens = read_token_count(in, "max_tokens");
   if (const auto count = read_token_count(in, "max_completion_tokens")) {
@@ -288,14 +280,31 @@ Result<WireChat> read_chat(const HttpRequest& request, const ChatTemplate* chat_
   messages.read();
   wire.context = {{"messages", messages.take_messages()}, {"documents", nullptr}, {"add_generation_prompt", true}};
   set_if_given(wire.context["add_generation_prompt"], in.boolean("add_generation_prompt"));
-  read_tools(in, request.body, chat_template, wire);
+  read_tools(in, body, chat_template, wire);
   read_template_arguments(in, wire);
   wire.pml = messages.pml();
   wire.fidelity = messages.fidelity();
-  if (Status status = in.finish_leniently(); !status) {
+  return in.finish_leniently();
+}
+
+}  // namespace
+
+Result<WireChat> read_chat(const HttpRequest& request, const ChatTemplate* chat_template) {
+  Result<InputJson> object = read_json_body(request);
+  if (!object) {
+    return object.error();
+  }
+  ObjectReader in(*object);
+  WireChat wire;
+  if (Status status = read_fields(in, request.body, chat_template, wire); !status) {
     return status.error();
   }
   return wire;
+}
+
+JsonFields chat_fields() {
+  WireChat wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, {}, nullptr, wire); });
 }
 
 }  // namespace promptcached::api

@@ -26,4 +26,7 @@ struct WireChat : OpenAiFields {
 // `chat_template` null: the model has none. Errors: kUnsupportedMediaType, kInvalidJson, kInvalidField.
 Result<WireChat> read_chat(const HttpRequest& request, const ChatTemplate* chat_template);
 
+// The fields of such a body, with those that are refused in any case.
+JsonFields chat_fields();
+
 }  // namespace promptcached::api

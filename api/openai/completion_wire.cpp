@@ -60,15 +60,7 @@ void refuse_what_is_not_supported(ObjectReader& in, const WireCompletion& wire) 
   }
 }
 
-}  // namespace
-
-Result<WireCompletion> read_completion(const HttpRequest& request) {
-  Result<InputJson> object = read_json_body(request);
-  if (!object) {
-    return object.error();
-  }
-  ObjectReader in(*object);
-  WireCompletion wire;
+Status read_fields(ObjectReader& in, WireCompletion& wire) {
   read_prompts(in, wire.prompts);
   read_common_fields(in, wire);
   wire.max_tokens = read_token_count(in, "max_tokens");
@@ -81,10 +73,27 @@ Result<WireCompletion> read_completion(const HttpRequest& request) {
   if (wire.prompts.size() * static_cast<std::size_t>(wire.n) > kMaxChoices) {
     in.refuse("n", "times the number of prompts must be at most " + std::to_string(kMaxChoices));
   }
-  if (Status status = in.finish_leniently(); !status) {
+  return in.finish_leniently();
+}
+
+}  // namespace
+
+Result<WireCompletion> read_completion(const HttpRequest& request) {
+  Result<InputJson> object = read_json_body(request);
+  if (!object) {
+    return object.error();
+  }
+  ObjectReader in(*object);
+  WireCompletion wire;
+  if (Status status = read_fields(in, wire); !status) {
     return status.error();
   }
   return wire;
+}
+
+JsonFields completion_fields() {
+  WireCompletion wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, wire); });
 }
 
 }  // namespace promptcached::api

@@ -22,4 +22,7 @@ struct WireCompletion : OpenAiFields {
 // Errors: kUnsupportedMediaType, kInvalidJson, kInvalidField.
 Result<WireCompletion> read_completion(const HttpRequest& request);
 
+// The fields of such a body.
+JsonFields completion_fields();
+
 }  // namespace promptcached::api

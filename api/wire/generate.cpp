@@ -20,9 +20,7 @@ void read_cache(ObjectReader& in, bool& bypass) {
   bypass = cache == "bypass";
 }
 
-Result<WireGenerate> read_fields(InputJson& object) {
-  ObjectReader in(object);
-  WireGenerate wire;
+Status read_fields(ObjectReader& in, WireGenerate& wire) {
   if (auto prompt = in.text("prompt")) {
     wire.prompt = std::move(*prompt);
   } else {
@@ -40,7 +38,13 @@ Result<WireGenerate> read_fields(InputJson& object) {
   set_if_given(wire.echo, in.boolean("echo"));
   wire.fidelity = read_fidelity(in);
   read_cache(in, wire.bypass_cache);
-  if (Status status = in.finish(); !status) {
+  return in.finish();
+}
+
+Result<WireGenerate> read_fields(InputJson& object) {
+  ObjectReader in(object);
+  WireGenerate wire;
+  if (Status status = read_fields(in, wire); !status) {
     return status.error();
   }
   return wire;
@@ -71,6 +75,11 @@ Result<WireGenerate> read_json(HttpRequest& request) {
 }
 
 }  // namespace
+
+JsonFields generate_fields() {
+  WireGenerate wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, wire); });
+}
 
 Result<WireGenerate> read_generate(HttpRequest& request) {
   const Result<BodyKind> kind = body_kind(request);

@@ -9,6 +9,7 @@
 
 #include "api/http_types.h"
 #include "api/wire/fidelity.h"
+#include "api/json_reader.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
 
@@ -34,5 +35,8 @@ inline constexpr std::int32_t kDefaultMaxTokens = 256;
 // Reads a JSON body, or a PML body with the options in the query string. Takes the prompt out of `request`.
 // Errors: kUnsupportedMediaType, kInvalidJson, kInvalidField, kUnknownField.
 Result<WireGenerate> read_generate(HttpRequest& request);
+
+// The fields of such a body; beside a PML body, all but `prompt` are those of the query string.
+JsonFields generate_fields();
 
 }  // namespace promptcached::api

@@ -27,12 +27,7 @@ void read_retention(ObjectReader& in, engine::RetentionPatch& patch) {
 }
 
 // What stands in the query string: `wait` and `dry_run`, with a PML body also how long to keep it.
-Status read_schema_query(const HttpRequest& request, BodyKind kind, WireSchema& wire) {
-  Result<InputJson> options = json_from_query(request.query, {});
-  if (!options) {
-    return options.error();
-  }
-  ObjectReader in(*options);
+Status read_query(ObjectReader& in, BodyKind kind, WireSchema& wire) {
   wire.wait = in.boolean("wait").value_or(true);
   wire.dry_run = in.boolean("dry_run").value_or(false);
   if (kind == BodyKind::kPml) {
@@ -42,12 +37,7 @@ Status read_schema_query(const HttpRequest& request, BodyKind kind, WireSchema& 
   return in.finish();
 }
 
-Status read_schema_body(const HttpRequest& request, WireSchema& wire) {
-  Result<InputJson> object = parse_json_object(request.body);
-  if (!object) {
-    return object.error();
-  }
-  ObjectReader in(*object);
+Status read_body(ObjectReader& in, WireSchema& wire) {
   if (auto source = in.text("schema")) {
     wire.source = std::move(*source);
   } else {
@@ -55,6 +45,27 @@ Status read_schema_body(const HttpRequest& request, WireSchema& wire) {
   }
   wire.pin = in.boolean("pin");
   wire.ttl_seconds = read_ttl(in);
+  return in.finish();
+}
+
+Status read_patch_body(ObjectReader& in, WirePatch& patch) {
+  read_retention(in, patch.schema);
+  if (InputJson* modules = in.object("modules")) {
+    for (auto& [path, fields] : modules->items()) {
+      if (!fields.is_object()) {
+        in.refuse("modules", "must map module paths to objects");
+        break;
+      }
+      ObjectReader inner(fields, "modules." + path.substr(0, 200) + ".");
+      engine::RetentionPatch retention;
+      read_retention(inner, retention);
+      if (Status status = inner.finish(); !status) {
+        in.refuse(status.error());
+        break;
+      }
+      patch.modules.emplace_back(path, retention);
+    }
+  }
   return in.finish();
 }
 
@@ -97,13 +108,25 @@ Result<WireSchema> read_schema(HttpRequest& request) {
   if (!kind) {
     return kind.error();
   }
+  Result<InputJson> options = json_from_query(request.query, {});
+  if (!options) {
+    return options.error();
+  }
   WireSchema wire;
-  if (Status status = read_schema_query(request, *kind, wire); !status) {
+  ObjectReader query(*options);
+  if (Status status = read_query(query, *kind, wire); !status) {
     return status.error();
   }
   if (*kind == BodyKind::kPml) {
     wire.source = std::move(request.body);
-  } else if (Status status = read_schema_body(request, wire); !status) {
+    return wire;
+  }
+  Result<InputJson> object = parse_json_object(request.body);
+  if (!object) {
+    return object.error();
+  }
+  ObjectReader body(*object);
+  if (Status status = read_body(body, wire); !status) {
     return status.error();
   }
   return wire;
@@ -119,27 +142,33 @@ Result<WirePatch> read_patch(const HttpRequest& request) {
   }
   WirePatch patch;
   ObjectReader in(*object);
-  read_retention(in, patch.schema);
-  if (InputJson* modules = in.object("modules")) {
-    for (auto& [path, fields] : modules->items()) {
-      if (!fields.is_object()) {
-        in.refuse("modules", "must map module paths to objects");
-        break;
-      }
-      ObjectReader inner(fields, "modules." + path.substr(0, 200) + ".");
-      engine::RetentionPatch retention;
-      read_retention(inner, retention);
-      if (Status status = inner.finish(); !status) {
-        in.refuse(status.error());
-        break;
-      }
-      patch.modules.emplace_back(path, retention);
-    }
-  }
-  if (Status status = in.finish(); !status) {
+  if (Status status = read_patch_body(in, patch); !status) {
     return status.error();
   }
   return patch;
+}
+
+JsonFields schema_fields() {
+  WireSchema wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_body(in, wire); });
+}
+
+JsonFields schema_query_fields() {
+  WireSchema wire;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_query(in, BodyKind::kPml, wire); });
+}
+
+JsonFields patch_fields() {
+  WirePatch patch;
+  return fields_asked_for([&](ObjectReader& in) { (void)read_patch_body(in, patch); });
+}
+
+JsonFields retention_fields() {
+  engine::RetentionPatch patch;
+  return fields_asked_for([&](ObjectReader& in) {
+    read_retention(in, patch);
+    (void)in.finish();
+  });
 }
 
 Json schema_json(const engine::SchemaStatus& status, const std::string& model, bool summary) {

@@ -8,6 +8,7 @@
 
 #include "api/http_types.h"
 #include "api/json.h"
+#include "api/json_reader.h"
 #include "core/base/status.h"
 #include "core/engine/schema_registry.h"
 
@@ -33,6 +34,12 @@ struct WirePatch {
 // {"pin", "ttl_seconds", "priority", "modules": {path: the same}}. Here null is a value: `"ttl_seconds": null` takes
 // the time limit away.
 Result<WirePatch> read_patch(const HttpRequest& request);
+
+// The fields of these bodies; of the query string beside a PML body; of what stands under a path in `modules`.
+JsonFields schema_fields();
+JsonFields schema_query_fields();
+JsonFields patch_fields();
+JsonFields retention_fields();
 
 // Without `modules` and `warnings` when `summary`: for lists.
 Json schema_json(const engine::SchemaStatus& status, const std::string& model, bool summary);

@@ -26,7 +26,7 @@ TEST_CASE("the list of routes is consistent", "[api]") {
     CHECK((route.needs == Needs::kNothing) == (route.scope == Scope::kOpen));
   }
   CHECK(route_labels() == std::vector<std::string>{"generate", "explain", "models", "completions", "chat", "tokenize",
-                                                   "schemas", "healthz", "readyz", "metrics", "cache"});
+                                                   "schemas", "healthz", "readyz", "metrics", "cache", "openapi"});
 }
 
 TEST_CASE("an unknown path is 404, a known one with another method 405", "[api]") {

@@ -12,9 +12,10 @@ bool listed(std::initializer_list<std::string_view> names, std::string_view name
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// `null` is a text like any other: whoever means nothing says nothing.
 InputJson value_of(const std::string& text) {
   InputJson value = InputJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? InputJson(text) : value;
+  return value.is_discarded() || value.is_null() ? InputJson(text) : value;
 }
 
 }  // namespace

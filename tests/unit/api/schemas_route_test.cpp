@@ -88,6 +88,10 @@ TEST_CASE("list, show, delete", "[api]") {
   CHECK(missing.status == 404);
   CHECK(missing.json()["error"]["code"] == "unknown_schema");
   const Answer deleted = api.send("DELETE", "/schemas/travel");
+  for (const char* wrong : {"null", "", "yes"}) {
+    with_source.query = {{"source", wrong}};
+    CHECK(api.send(with_source).json()["error"]["param"] == "source");
+  }
   CHECK(deleted.status == 204);
   CHECK(deleted.body.empty());
   CHECK(api.send("DELETE", "/schemas/travel").status == 404);

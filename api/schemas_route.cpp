@@ -38,6 +38,10 @@ Result<HttpResponse> register_schema(RouteCall& call, std::optional<std::string>
   if (!wire) {
     return wire.error();
   }
+  const auto condition = call.request.header("If-None-Match");
+  if (condition && *condition != "*") {
+    return make_error(ErrorCode::kInvalidField, "If-None-Match knows '*' alone here", "If-None-Match");
+  }
   if (wire->dry_run) {
     return dry_run(call, *wire, name);
   }
@@ -46,12 +50,7 @@ Result<HttpResponse> register_schema(RouteCall& call, std::optional<std::string>
   options.pin = wire->pin;
   options.ttl_seconds = wire->ttl_seconds;
   options.wait = wire->wait;
-  if (const auto condition = call.request.header("If-None-Match")) {
-    if (*condition != "*") {
-      return make_error(ErrorCode::kInvalidField, "If-None-Match knows '*' alone here", "If-None-Match");
-    }
-    options.only_if_new = true;
-  }
+  options.only_if_new = condition.has_value();
   const Result<engine::RegisterOutcome> outcome =
       call.backend->engine->schemas().register_schema(wire->source, options);
   if (!outcome) {

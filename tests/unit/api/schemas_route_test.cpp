@@ -70,6 +70,10 @@ TEST_CASE("PUT checks the name", "[api]") {
   HttpRequest dry = ApiFixture::request("PUT", "/schemas/other", kTravel, "text/xml");
   dry.query = {{"dry_run", "true"}};
   CHECK(api.send(dry).status == 409);
+  dry.path = "/schemas/travel";
+  CHECK(api.send(dry).status == 200);
+  dry.headers.emplace_back("If-None-Match", "\"an-etag\"");
+  CHECK(api.send(dry).json()["error"]["param"] == "If-None-Match");
 }
 
 TEST_CASE("list, show, delete", "[api]") {
@@ -84,14 +88,14 @@ TEST_CASE("list, show, delete", "[api]") {
   HttpRequest with_source = ApiFixture::request("GET", "/schemas/travel");
   with_source.query = {{"source", "true"}};
   CHECK(api.send(with_source).json()["source"] == kTravel);
-  const Answer missing = api.send("GET", "/schemas/travle");
-  CHECK(missing.status == 404);
-  CHECK(missing.json()["error"]["code"] == "unknown_schema");
-  const Answer deleted = api.send("DELETE", "/schemas/travel");
   for (const char* wrong : {"null", "", "yes"}) {
     with_source.query = {{"source", wrong}};
     CHECK(api.send(with_source).json()["error"]["param"] == "source");
   }
+  const Answer missing = api.send("GET", "/schemas/travle");
+  CHECK(missing.status == 404);
+  CHECK(missing.json()["error"]["code"] == "unknown_schema");
+  const Answer deleted = api.send("DELETE", "/schemas/travel");
   CHECK(deleted.status == 204);
   CHECK(deleted.body.empty());
   CHECK(api.send("DELETE", "/schemas/travel").status == 404);

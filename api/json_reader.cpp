@@ -162,7 +162,8 @@ std::string describe(const NumberRange& range) {
                     : "a number from " + show(range.min) + " to " + show(range.max);
 }
 
-// The integer that a JSON number stands for: 5, and 5.0 as well, which some clients send.
+}  // namespace
+
 std::optional<std::int64_t> integer_value(const InputJson& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
@@ -182,8 +183,6 @@ std::optional<std::int64_t> integer_value(const InputJson& value) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 Result<InputJson> parse_json_object(std::string_view text, const JsonLimits& limits) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {

@@ -31,6 +31,9 @@ struct JsonLimits {
 // object at the top, nesting or size beyond the limits. Messages hold nothing of the text but field names.
 Result<InputJson> parse_json_object(std::string_view text, const JsonLimits& limits = {});
 
+// The integer that a JSON number stands for: 5, and 5.0 as well, which some clients send.
+std::optional<std::int64_t> integer_value(const InputJson& value);
+
 struct NumberRange {
   double min = 0;
   double max = 0;

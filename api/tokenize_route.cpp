@@ -1,7 +1,6 @@
 #include "api/tokenize_route.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "api/json_reader.h"
 #include "api/openai/chat_wire.h"
 #include "api/openai/fields.h"
+#include "api/wire/sampling.h"
 #include "core/tokenizer/chat_prompt.h"
 
 namespace promptcached::api {
@@ -35,10 +35,7 @@ Status read_text(ObjectReader& in, WireText& wire) {
 Status read_ids(ObjectReader& in, std::vector<TokenId>& ids) {
   in.text("model");
   const InputJson* const list = in.list("tokens");
-  const bool are_ids = list != nullptr && std::all_of(list->begin(), list->end(), [](const InputJson& id) {
-                         return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<TokenId>::max();
-                       });
-  if (are_ids) {
+  if (list != nullptr && std::all_of(list->begin(), list->end(), is_token_id)) {
     ids = list->get<std::vector<TokenId>>();
   } else {
     in.refuse("tokens", "is required: a list of token ids");
@@ -93,6 +90,11 @@ Result<HttpResponse> detokenize(RouteCall& call) {
   std::vector<TokenId> ids;
   if (Status status = read_ids(in, ids); !status) {
     return status.error();
+  }
+  const auto largest = std::max_element(ids.begin(), ids.end());
+  const std::int32_t vocab_size = call.backend->engine->model_info().vocab_size;
+  if (largest != ids.end() && *largest >= vocab_size) {
+    return no_such_token("tokens", *largest, vocab_size);
   }
   return json_response({{"prompt", call.backend->engine->text().tokenizer->decode(ids, /*skip_special=*/false)}});
 }

@@ -1,7 +1,6 @@
 #include "api/openai/completion_wire.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "api/wire/sampling.h"
@@ -11,12 +10,8 @@ namespace {
 
 constexpr std::int64_t kMaxLogprobs = 5;  // OpenAI's
 
-bool is_token(const InputJson& value) {
-  return value.is_number_integer() && value >= 0 && value <= std::numeric_limits<TokenId>::max();
-}
-
 bool are_tokens(const InputJson& value) {
-  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_token);
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), is_token_id);
 }
 
 // A text, a list of texts, a list of token ids, or a list of such lists.

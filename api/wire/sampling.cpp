@@ -55,6 +55,11 @@ void read_stop(ObjectReader& in, std::vector<std::string>& stop) {
   }
 }
 
+bool is_token_id(const InputJson& value) {
+  const std::optional<std::int64_t> number = integer_value(value);
+  return number && *number >= 0 && *number <= std::numeric_limits<TokenId>::max();
+}
+
 Error no_such_token(const std::string& field, TokenId id, std::int32_t vocab_size) {
   return make_error(
       ErrorCode::kInvalidField,

@@ -24,6 +24,9 @@ void set_if_given(Target& target, const std::optional<Value>& value) {
 void read_sampling(ObjectReader& in, engine::SamplingOptions& sampling);
 void read_stop(ObjectReader& in, std::vector<std::string>& stop);
 
+// Whether it may be one: the vocabulary is not known here.
+bool is_token_id(const InputJson& value);
+
 // `field` names a token that the model does not have.
 Error no_such_token(const std::string& field, TokenId id, std::int32_t vocab_size);
 

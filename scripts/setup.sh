@@ -6,7 +6,7 @@
 # packages  Debian packages for building; Rust where there is none that is new enough
 # python    .venv with libtorch and the pinned Python packages
 # model     the default model: models/smollm2-135m-instruct, and its GGUF file beside it
-# test      the servers that the remote tier is tested with, and the OpenAI client for JavaScript
+# test      the servers that the remote tier and streams are tested with, and the OpenAI client for JavaScript
 # lint      clang-format, clang-tidy, shellcheck
 # bench     the Python packages of loadtest/
 # llamacpp  build/peers/llamacpp: llama.cpp's server, built for this machine (minutes), and F16 weights made of our GGUF file
@@ -20,7 +20,7 @@ BUILD_PACKAGES=(
   ca-certificates catch2 ccache cmake curl g++ git libbenchmark-dev libcli11-dev libcpp-httplib-dev libhwy-dev liblz4-dev libpugixml-dev
   libspdlog-dev libssl-dev libtomlplusplus-dev libxxhash-dev libzstd-dev mold ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev python3-venv
 )
-TEST_PACKAGES=(openssl redis-server redis-tools)
+TEST_PACKAGES=(nginx-light openssl redis-server redis-tools)
 LINT_PACKAGES=(clang-format-19 clang-tidy-19 shellcheck)
 MINIMUM_RUST=1.91
 

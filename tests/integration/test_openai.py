@@ -4,6 +4,7 @@ import json
 import random
 import socket
 import struct
+import threading
 import time
 
 import openai
@@ -409,6 +410,39 @@ def test_a_failure_in_the_stream_raises(start_server):
     assert b"[DONE]" not in data
 
 
+# S13: a request that waits says so, and the client takes no notice.
+def test_heartbeats_while_waiting(start_tiny):
+    server = start_tiny("--max-running", "1")
+    endless = {"prompt": "one", "max_tokens": 90_000, "ignore_eos": True, "stream": True}
+    blocker = connect(server)
+    blocker.sendall(post("/v1/completions", json.dumps(endless).encode()))
+    assert b"data: {" in blocker.recv(65536) + blocker.recv(65536)
+    lines, chunks = [], []
+
+    def read_raw():
+        with server.client.stream("POST", "/v1/completions", json={**endless, "max_tokens": 2}) as response:
+            assert response.headers["content-type"] == "text/event-stream"
+            lines.extend(response.iter_lines())
+
+    def read_with_client():
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+            stream = client.completions.create(model="", prompt="one", max_tokens=2, stream=True, extra_body={"ignore_eos": True})
+            chunks.extend(stream)
+
+    threads = [threading.Thread(target=read) for read in (read_raw, read_with_client)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: server.metrics()["requests_waiting"] == 2)
+    threads[0].join(20)  # one silence of 15 s
+    assert threads[0].is_alive()
+    blocker.close()
+    for thread in threads:
+        thread.join()
+    assert lines[0] == ": waiting"
+    assert lines[-2:] == ["data: [DONE]", ""]
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "length"
+
+
 # S08, S09: characters are never cut, sent twice or lost.
 def test_streams_join_to_the_whole(server):
     prompt = "写一句话 🙂👩‍👩‍👧 é"
@@ -425,6 +459,27 @@ def test_streams_join_to_the_whole(server):
                 choice = json.loads(event[6:])["choices"][0]
                 joined += choice["text"] if seed % 2 == 0 else choice["delta"].get("content", "")
         assert joined == text, seed
+
+
+# S09: a limit that cuts a character, and what is told of its tokens.
+def test_logprobs_of_cut_characters(server):
+    for seed in range(1, 13):
+        fields = {"temperature": 1.5, "seed": seed, "max_tokens": seed, "ignore_eos": True}
+        messages = [{"role": "user", "content": "🙂🙂🙂"}]
+        body = {**fields, "messages": messages, "logprobs": True, "top_logprobs": 2}
+        choice = server.client.post("/v1/chat/completions", json=body).json()["choices"][0]
+        content = choice["logprobs"]["content"]
+        assert (choice["finish_reason"], len(content)) == ("length", seed)
+        spelled = bytes(byte for token in content for byte in token["bytes"]).decode(errors="replace")
+        assert choice["message"]["content"].rstrip("\ufffd") == spelled.rstrip("\ufffd"), seed
+
+        body = {**fields, "prompt": "🙂🙂🙂", "logprobs": 2}
+        choice = server.client.post("/v1/completions", json=body).json()["choices"][0]
+        logprobs = choice["logprobs"]
+        assert (choice["finish_reason"], len(logprobs["tokens"])) == ("length", seed)
+        assert len(logprobs["token_logprobs"]) == len(logprobs["top_logprobs"]) == len(logprobs["text_offset"]) == seed
+        assert logprobs["text_offset"] == sorted(logprobs["text_offset"])
+        assert logprobs["text_offset"][-1] <= len(choice["text"])
 
 
 # S12: clients that go away, whichever way.
@@ -459,7 +514,7 @@ def test_a_full_queue_refuses_all_choices_or_none(start_server):
         assert len(client.completions.create(model="", prompt="x", n=4, max_tokens=5).choices) == 4
 
 
-# S25: the histogram holds what the client saw.
+# S25: the histogram holds what the client saw, and nothing of requests that were refused or whose client left.
 def test_time_to_first_token(server):
     def histogram():
         values = server.metrics()
@@ -475,6 +530,11 @@ def test_time_to_first_token(server):
             if seen is None and line.startswith("data: {") and json.loads(line[6:])["choices"][0]["delta"].get("content"):
                 seen = time.monotonic() - began
     server.client.post("/v1/chat/completions", json={"messages": []})
+    with connect(server) as connection:
+        left = {"prompt": " ".join(str(i) for i in range(900)), "stream": True, "max_tokens": 1000, "ignore_eos": True}
+        connection.sendall(post("/v1/completions", json.dumps(left).encode()))
+        wait_for(lambda: server.metrics()["requests_running"] == 1)
+    wait_for(lambda: server.metrics()["requests_running"] == 0)
     after, after_total = histogram()
     assert after == count + 1
     assert after_total - total == pytest.approx(seen, rel=0.2, abs=0.05)

@@ -279,3 +279,29 @@ def test_through_nginx(streams, tmp_path):
         assert arrivals[-1] - arrivals[0] > 0.2
         assert len({round(arrival, 2) for arrival in arrivals}) > 10
         assert joined_text(events) == streams.text(PROMPT, max_tokens=60, ignore_eos=True)
+
+
+# S13: the same on the routes of OpenAI's clients.
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_openai_streams_through_nginx(streams, tmp_path, path):
+    text = "Tell me a long story."
+    prompt = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}
+    request = {**prompt, "temperature": 0, "max_tokens": 60, "ignore_eos": True}
+    whole = streams.client.post(path, json=request).json()["choices"][0]
+    joined, arrivals = "", []
+    with (
+        nginx_in_front(streams, tmp_path) as url,
+        httpx.Client(base_url=url, timeout=60) as client,
+        client.stream("POST", path, json={**request, "stream": True}) as response,
+    ):
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["cache-control"] == "no-cache"
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                choice = json.loads(line[6:])["choices"][0]
+                joined += choice["delta"].get("content", "") if "chat" in path else choice["text"]
+                arrivals.append(time.monotonic())
+    assert joined == (whole["message"]["content"] if "chat" in path else whole["text"])
+    assert arrivals[-1] - arrivals[0] > 0.2
+    assert len({round(arrival, 2) for arrival in arrivals}) > 10

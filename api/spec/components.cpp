@@ -36,18 +36,32 @@ constexpr std::string_view kRequests = R"json({
     {"type": "object", "required": ["type", "schema", "name"], "properties": {"type": {"const": "module"},
       "schema": {"type": "string"}, "name": {"type": "string"}, "args": {"type": ["object", "null"]}}}]},
   "Conversation": {"type": "object", "required": ["messages"], "properties": {
-    "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}}}}
+    "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}}}},
+  "PlainPrompt": {"type": "object", "required": ["prompt"], "properties": {
+    "prompt": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"}]}}}
 })json";
 
 constexpr std::string_view kAnswers = R"json({
+  "CacheParts": {"type": "array", "items": {"type": "object", "required": ["module", "tier", "tokens"], "properties": {
+    "module": {"type": "string"}, "tier": {"enum": ["device", "host", "disk", "remote", "computed"]}, "tokens": {"type": "integer", "minimum": 0}}}},
   "Answer": {"type": "object", "required": ["id", "model", "schema", "version", "usage", "cache", "text", "finish_reason", "timing"], "properties": {
     "id": {"type": "string"}, "model": {"type": "string"}, "schema": {"type": "string"}, "version": {"type": "string"}, "text": {"type": "string"},
     "finish_reason": {"enum": ["stop", "length", "cancelled", "error"]}, "prompt_text": {"type": "string"},
     "usage": {"$ref": "#/components/schemas/Usage"},
-    "cache": {"type": "array", "items": {"type": "object", "required": ["module", "tier", "tokens"], "properties": {
-      "module": {"type": "string"}, "tier": {"enum": ["device", "host", "disk", "remote", "computed"]}, "tokens": {"type": "integer", "minimum": 0}}}},
+    "cache": {"$ref": "#/components/schemas/CacheParts"},
     "timing": {"type": "object", "additionalProperties": {"type": "number"}},
     "tokens": {"type": "array", "items": {"$ref": "#/components/schemas/Token"}}}},
+  "Explanation": {"type": "object", "required": ["model", "usage", "cache", "compute", "positions", "max_tokens", "predicted", "warnings"], "properties": {
+    "model": {"type": "string"}, "schema": {"type": "string"}, "version": {"type": "string"},
+    "usage": {"type": "object", "required": ["prompt_tokens", "cached_tokens", "new_tokens"], "additionalProperties": {"type": "integer", "minimum": 0}},
+    "cache": {"$ref": "#/components/schemas/CacheParts"},
+    "compute": {"type": "object", "required": ["new_tokens", "encode_tokens"], "additionalProperties": {"type": "integer", "minimum": 0}},
+    "positions": {"type": "object", "required": ["next", "max", "holes"], "properties": {
+      "next": {"type": "integer"}, "max": {"type": "integer"}, "holes": {"type": "array", "items": {
+        "type": "object", "required": ["start", "end"], "additionalProperties": {"type": "integer", "minimum": 0}}}}},
+    "max_tokens": {"type": "integer", "minimum": 1},
+    "predicted": {"type": ["object", "null"], "required": ["queue_ms", "load_ms", "prefill_ms", "ttft_ms"], "additionalProperties": {"type": "number"}},
+    "warnings": {"type": "array", "items": {"type": "string"}}}},
   "Usage": {"type": "object", "required": ["prompt_tokens", "cached_tokens", "new_tokens", "completion_tokens", "total_tokens"],
     "additionalProperties": {"type": "integer", "minimum": 0}},
   "Token": {"type": "object", "required": ["text", "token_id", "logprob"], "properties": {

@@ -50,8 +50,12 @@ Json parameters_of(const Route& route, const Operation& operation, const Json& d
 Json body_of(const Operation& operation, const Json& details) {
   const JsonFields fields = operation.body();
   Json schema = object_schema(fields, details);
-  if (!operation.other_body.empty()) {
-    schema = {{"anyOf", {std::move(schema), ref("schemas", operation.other_body)}}};
+  if (!operation.other_bodies.empty()) {
+    Json forms = Json::array({std::move(schema)});
+    for (const std::string_view form : operation.other_bodies) {
+      forms.push_back(ref("schemas", form));
+    }
+    schema = {{"anyOf", std::move(forms)}};
   }
   Json content = {{kJson, {{"schema", std::move(schema)}}}};
   if (operation.pml) {

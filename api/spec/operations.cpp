@@ -65,7 +65,7 @@ Json generate_details() {
     "max_tokens": {"description": "not given: 256, or what the context leaves if that is less"},
     "stream": {"description": "false: one JSON document"},
     "logprobs": {"description": "how many of the best tokens to tell beside each", "default": 0},
-    "fidelity": {"description": "how exact the reuse is", "enum": ["modular"], "default": "modular"},
+    "fidelity": {"description": "how exact the reuse is", "enum": ["modular", "exact"], "default": "modular"},
     "k": null,
     "cache": {"description": "bypass: compute everything and keep none of it", "enum": ["use", "bypass"], "default": "use"},
     "echo": {"description": "tell the prompt as the model sees it, in prompt_text", "default": false}
@@ -86,7 +86,7 @@ Json chat_details() {
     "tool_choice": {"description": "auto or none"},
     "tools": {"description": "functions, where the chat template knows tools", "items": {"type": "object"}},
     "chat_template_kwargs": {"description": "more variables for the chat template"},
-    "prompt_cache": {"description": "modules in front of the messages: {\"schema\": NAME, \"modules\": {PATH: {PARAMETER: TEXT}}}"},
+    "prompt_cache": {"description": "modules in front of the messages: {\"schema\": NAME, \"modules\": {PATH: {PARAMETER: TEXT}}, \"fidelity\": \"exact\"}"},
     "functions": null, "function_call": null, "audio": null, "web_search_options": null
   })json");
 }
@@ -150,6 +150,16 @@ const std::vector<Operation>& list() {
        .pml = true,
        .query = generate_fields,
        .details = generate_details},
+      {.method = "POST",
+       .path = "/explain",
+       .summary = "What a request of /generate or of OpenAI's routes would come to",
+       .answers = {{200, R"({"$ref": "#/components/schemas/Explanation"})"}},
+       .refusals = {404, 429, 507},
+       .body = generate_fields,
+       .other_bodies = {"Conversation", "PlainPrompt"},
+       .pml = true,
+       .query = generate_fields,
+       .details = generate_details},
       {.method = "GET",
        .path = "/v1/models",
        .summary = "The model, as OpenAI's clients ask for it",
@@ -177,7 +187,7 @@ const std::vector<Operation>& list() {
        .summary = "From a text, or messages, to token ids",
        .answers = {{200, R"({"$ref": "#/components/schemas/Tokens"})"}},
        .body = tokenize_fields,
-       .other_body = "Conversation",
+       .other_bodies = {"Conversation"},
        .details = tokenize_details},
       {.method = "POST",
        .path = "/detokenize",

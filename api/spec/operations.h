@@ -21,13 +21,13 @@ struct Operation {
   std::string_view path;
   std::string_view summary;
   std::vector<Answer> answers;
-  std::vector<int> refusals = {};    // beyond those that follow from the route (docs/api.md, Errors)
-  JsonFields (*body)() = nullptr;    // of a JSON body; null: there is none
-  std::string_view other_body = {};  // a component: another form that the JSON body may have
-  bool pml = false;                  // PML is taken as well
-  JsonFields (*query)() = nullptr;   // null: nothing is read from it
-  Json (*details)() = nullptr;       // of the fields, in body and query (api/spec/field_schema.h)
-  std::string_view header = {};      // a parameter of `components`
+  std::vector<int> refusals = {};                   // beyond those that follow from the route (docs/api.md, Errors)
+  JsonFields (*body)() = nullptr;                   // of a JSON body; null: there is none
+  std::vector<std::string_view> other_bodies = {};  // components: other forms that the JSON body may have
+  bool pml = false;                                 // PML is taken as well
+  JsonFields (*query)() = nullptr;                  // null: nothing is read from it
+  Json (*details)() = nullptr;                      // of the fields, in body and query (api/spec/field_schema.h)
+  std::string_view header = {};                     // a parameter of `components`
 };
 
 // One for each route, in any order.

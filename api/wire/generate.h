@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "api/http_types.h"
-#include "api/wire/fidelity.h"
 #include "api/json_reader.h"
+#include "api/wire/fidelity.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
 

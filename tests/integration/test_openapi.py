@@ -44,5 +44,5 @@ def test_the_server_is_as_described(keyed):
     # It is worth something where requests were served as well as refused.
     keyed.client.headers.update(HEADERS)
     metrics = keyed.metrics()
-    for route in ("generate", "completions", "chat", "tokenize", "schemas", "models", "cache"):
+    for route in ("generate", "explain", "completions", "chat", "tokenize", "schemas", "models", "cache"):
         assert metrics[f'requests_total{{outcome="ok",route="{route}"}}'] > 0, route

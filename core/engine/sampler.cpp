@@ -26,6 +26,11 @@ double uniform(std::uint64_t seed, std::uint64_t draw) {
   return static_cast<double>(mix(mix(seed) + draw) >> 11) * 0x1.0p-53;
 }
 
+bool is_set(std::span<const std::uint32_t> bits, TokenId token) {
+  const std::size_t index = static_cast<std::size_t>(token);
+  return ((bits[index / 32] >> (index % 32)) & 1) != 0;
+}
+
 struct Candidate {
   TokenId token;
   float logit;
@@ -147,7 +152,7 @@ Sampler::Sampler(const SamplingOptions& options, std::span<const TokenId> prompt
   }
 }
 
-Result<SampledToken> Sampler::sample(std::span<const float> logits) {
+Result<SampledToken> Sampler::sample(std::span<const float> logits, std::span<const std::uint32_t> allowed) {
   const kernels::Highest highest = kernels::highest(logits);
   const double total = log_sum_exp(logits, highest.value);
   if (!std::isfinite(total)) {
@@ -157,11 +162,18 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits) {
   const bool plain = options_.logit_bias.empty() && options_.repetition_penalty == 1.0F &&
                      options_.presence_penalty == 0.0F && options_.frequency_penalty == 0.0F;
   if (plain && options_.temperature < kGreedyTemperature) {
-    result.token = static_cast<TokenId>(highest.index);
+    const kernels::Highest best = allowed.empty() ? highest : kernels::highest_of(logits, allowed);
+    result.token = static_cast<TokenId>(best.index);
   } else {
     std::vector<float> adjusted(logits.begin(), logits.end());
     adjust(adjusted);
+    if (!allowed.empty()) {
+      kernels::keep_only(adjusted, allowed);  // last: no bias brings back what is not allowed
+    }
     result.token = draw(adjusted);
+  }
+  if (result.token < 0 || (!allowed.empty() && !is_set(allowed, result.token))) {
+    return make_error(ErrorCode::kInternal, "no token that the answer's grammar allows has a probability");
   }
   result.logprob = static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(result.token)]) - total);
   if (top_logprobs_ > 0) {

@@ -26,8 +26,9 @@ class Sampler {
 
   static bool needs_prompt(const SamplingOptions& options) { return options.repetition_penalty != 1.0F; }
 
-  // `logits`: [vocab]. Error kInternal when they are not numbers. Counts the token for the penalties.
-  Result<SampledToken> sample(std::span<const float> logits);
+  // `logits`: [vocab]. `allowed`: a bit for each token that may be taken (guide::TokenMask), at least one; empty: all.
+  // Error kInternal when the logits are not numbers. Counts the token for the penalties.
+  Result<SampledToken> sample(std::span<const float> logits, std::span<const std::uint32_t> allowed = {});
 
  private:
   void adjust(std::vector<float>& logits) const;

@@ -1,6 +1,7 @@
 #include "core/kernels/vocabulary.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -74,6 +75,63 @@ Highest highest(std::span<const float> logits) {
   const float value = HWY_DYNAMIC_DISPATCH(largest)(logits.data(), logits.size());
   const auto at = std::find(logits.begin(), logits.end(), value);
   return {at == logits.end() ? 0 : at - logits.begin(), value};
+}
+
+namespace {
+
+constexpr std::size_t kWord = 32;
+constexpr std::uint32_t kAll = ~std::uint32_t{0};
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// step(begin, end, bits): stretches of logits between whole words; of as many words as possible where all bits are set
+// (kAll) or none is (0), of one word else. The masks of grammars are mostly long runs of either.
+template <typename Step>
+void for_each_run(std::size_t count, std::span<const std::uint32_t> bits, const Step& step) {
+  const std::size_t words = (count + kWord - 1) / kWord;
+  for (std::size_t word = 0; word < words;) {
+    const std::uint32_t value = bits[word];
+    std::size_t end = word + 1;
+    if (value == 0 || value == kAll) {
+      while (end < words && bits[end] == value) {
+        ++end;
+      }
+    }
+    step(word * kWord, std::min(count, end * kWord), value);
+    word = end;
+  }
+}
+
+}  // namespace
+
+Highest highest_of(std::span<const float> logits, std::span<const std::uint32_t> bits) {
+  Highest best{-1, kNever};
+  for_each_run(logits.size(), bits, [&](std::size_t begin, std::size_t end, std::uint32_t value) {
+    if (value == kAll) {
+      const std::span<const float> run = logits.subspan(begin, end - begin);
+      if (const float most = HWY_DYNAMIC_DISPATCH(largest)(run.data(), run.size()); most > best.value) {
+        best = {static_cast<std::int64_t>(begin) + (std::find(run.begin(), run.end(), most) - run.begin()), most};
+      }
+      return;
+    }
+    for (; value != 0; value &= value - 1) {
+      const std::size_t i = begin + static_cast<std::size_t>(std::countr_zero(value));
+      if (i < end && logits[i] > best.value) {
+        best = {static_cast<std::int64_t>(i), logits[i]};
+      }
+    }
+  });
+  return best;
+}
+
+void keep_only(std::span<float> logits, std::span<const std::uint32_t> bits) {
+  for_each_run(logits.size(), bits, [&](std::size_t begin, std::size_t end, std::uint32_t value) {
+    if (value == kAll) {
+      return;
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      logits[i] = ((value >> (i - begin) % kWord) & 1) != 0 ? logits[i] : kNever;
+    }
+  });
 }
 
 double exp_sum(std::span<const float> logits, float highest, float factor) {

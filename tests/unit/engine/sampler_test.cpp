@@ -176,5 +176,55 @@ TEST_CASE("logits that are not numbers are an error, not a token") {
   CHECK_FALSE(Sampler({}, {}, 0).sample(one).ok());
 }
 
+TEST_CASE("of a mask's tokens alone one is taken, however unlikely, in every way to sample") {
+  const std::vector<float> logits = random_logits(1000, 5);
+  std::vector<std::uint32_t> mask(32);
+  const auto allow = [&mask](TokenId id) { mask[static_cast<std::size_t>(id) / 32] |= 1U << (id % 32); };
+  const auto worst = static_cast<TokenId>(std::min_element(logits.begin(), logits.end()) - logits.begin());
+  allow(worst);
+  for (const float temperature : {0.0F, 1.0F}) {
+    for (const std::int32_t top_k : {0, 5}) {
+      for (const float top_p : {1.0F, 0.5F}) {
+        SamplingOptions options;
+        options.temperature = temperature;
+        options.top_k = top_k;
+        options.top_p = top_p;
+        options.min_p = top_k > 0 ? 0.1F : 0.0F;
+        options.presence_penalty = top_p < 1 ? 1.0F : 0.0F;
+        options.logit_bias[(worst + 1) % 1000] = 100;
+        options.seed = 1;
+        const auto sampled = Sampler(options, {}, 0).sample(logits, mask);
+        REQUIRE(sampled.ok());
+        CHECK(sampled->token == worst);
+        // Of all tokens, not of those allowed.
+        CHECK(sampled->logprob == Approx(std::log(softmax(logits, 1)[static_cast<std::size_t>(worst)])).margin(1e-3));
+      }
+    }
+  }
+  // Among several their own proportions hold.
+  allow((worst + 40) % 1000);
+  SamplingOptions options;
+  std::map<TokenId, int> drawn;
+  for (int i = 0; i < 4000; ++i) {
+    options.seed = static_cast<std::uint64_t>(i);
+    ++drawn[Sampler(options, {}, 0).sample(logits, mask)->token];
+  }
+  REQUIRE(drawn.size() <= 2);
+  const auto other = static_cast<std::size_t>((worst + 40) % 1000);
+  const double odds = std::exp(static_cast<double>(logits[other] - logits[static_cast<std::size_t>(worst)]));
+  CHECK(drawn[static_cast<TokenId>(other)] / 4000.0 == Approx(odds / (1 + odds)).margin(0.03));
+}
+
+TEST_CASE("a mask that leaves nothing is an error, not a token") {
+  const std::vector<float> logits = random_logits(100, 5);
+  const std::vector<std::uint32_t> none(4);
+  for (const float temperature : {0.0F, 1.0F}) {
+    SamplingOptions options;
+    options.temperature = temperature;
+    options.seed = 1;
+    CHECK_FALSE(Sampler(options, {}, 0).sample(logits, none).ok());
+  }
+}
+
 }  // namespace
 }  // namespace promptcached::engine

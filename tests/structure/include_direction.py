@@ -13,12 +13,13 @@ ALLOWED = {
     "core/base": set(),
     "core/checkpoint": {"core/base"},
     "core/tokenizer": {"core/base", "core/checkpoint"},
+    "core/guide": {"core/base", "core/tokenizer"},
     "core/kv": {"core/base", "core/kernels"},
     "core/kernels": set(),
     "core/model": {"core/base", "core/checkpoint", "core/kernels"},
     "core/pml": {"core/base", "core/tokenizer"},
-    "core/engine": {"core/base", "core/kernels", "core/tokenizer", "core/pml", "core/kv", "core/model"},
-    "api": {"core/base", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine"},
+    "core/engine": {"core/base", "core/kernels", "core/tokenizer", "core/pml", "core/guide", "core/kv", "core/model"},
+    "api": {"core/base", "core/tokenizer", "core/pml", "core/guide", "core/kv", "core/model", "core/engine"},
     "server": {"core/base", "core/checkpoint", "core/tokenizer", "core/pml", "core/kv", "core/model", "core/engine", "api"},
 }
 # Where the engine and those above it may look into the model's room: these headers are free of torch.

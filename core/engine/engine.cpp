@@ -77,6 +77,7 @@ class EngineImpl final : public Engine {
         text_(std::move(text)),
         metrics_(metrics),
         worker_(*model_),
+        grammars_(text_.tokenizer, model_->info().vocab_size, model_->info().end_tokens),
         pool_(pool_options(), geometry_of(model_->info()), device_allocator(*model_)),
         tiers_(mover_options(), pool_, metrics),
         store_(pool_, tiers_, text_, identity(), options.pml_limits, options.schema_journal,
@@ -103,6 +104,7 @@ class EngineImpl final : public Engine {
 
   Result<std::shared_ptr<TokenStream>> submit(GenerateRequest request) override;
   Result<Forecast> forecast(GenerateRequest request) override;
+  guide::GrammarCompiler& grammars() override { return grammars_; }
   SchemaRegistry& schemas() override { return store_; }
   kv::ModulePool& pool() override { return pool_; }
   kv::TierMover& tiers() override { return tiers_; }
@@ -127,6 +129,7 @@ class EngineImpl final : public Engine {
   void idle();
   void start_registration(std::shared_ptr<const SchemaVersion> version, std::function<void(Status)> done);
   Status check_fits(const GenerateRequest& request) const;
+  Status guide_by_grammar(Sequence& sequence);
   void prefetch(const GenerateRequest& request);
   void collect();
   void collect_tier(TierLabel label, const kv::TierStats& stats);
@@ -140,6 +143,8 @@ class EngineImpl final : public Engine {
   pml::ModelText text_;
   Metrics& metrics_;
   ModelWorker worker_;
+  guide::GrammarCompiler grammars_;
+  MaskWorkers mask_workers_;
   OpenWork open_;
   OpenWork registrations_;  // take no request's place
   kv::ModulePool pool_;
@@ -174,6 +179,9 @@ Result<std::shared_ptr<TokenStream>> EngineImpl::submit(GenerateRequest request)
   stream->on_cancel([this] { wake(); });
   auto sequence = std::make_shared<Sequence>(std::move(request), stream, text_.tokenizer, pool_);
   sequence->slot = std::move(slot);
+  if (Status status = guide_by_grammar(*sequence); !status) {
+    return status.error();
+  }
   // From here on only the engine thread touches the sequence.
   const PushResult pushed = inbox_.try_push([this, sequence] { scheduler_.add(sequence); });
   if (pushed == PushResult::kClosed) {
@@ -199,6 +207,21 @@ Result<Forecast> EngineImpl::forecast(GenerateRequest request) {
     return make_error(ErrorCode::kQueueFull, "the engine's inbox is full; try again later");
   }
   return pushed == PushResult::kClosed ? Result<Forecast>(draining()) : forecast.get();
+}
+
+// The first mask is there, as a rule, long before the prompt is computed.
+Status EngineImpl::guide_by_grammar(Sequence& sequence) {
+  if (sequence.request.grammar == nullptr) {
+    return {};
+  }
+  Result<guide::Matcher> matcher = sequence.request.grammar->start();
+  if (!matcher) {
+    return matcher.error();
+  }
+  const auto tokens = static_cast<std::size_t>(model_->info().vocab_size);
+  sequence.token_guide = std::make_shared<TokenGuide>(std::move(*matcher), tokens, mask_workers_);
+  sequence.token_guide->prepare();
+  return {};
 }
 
 // While the engine is in a step, what this request will ask for can come nearer.

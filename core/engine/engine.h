@@ -18,6 +18,7 @@
 #include "core/engine/schema_journal.h"
 #include "core/engine/schema_registry.h"
 #include "core/engine/token_stream.h"
+#include "core/guide/grammar_compiler.h"
 #include "core/kv/module_pool.h"
 #include "core/kv/tier_mover.h"
 #include "core/model/causal_lm.h"
@@ -62,6 +63,9 @@ class Engine {
   // What would become of it, had it been submitted; nothing is computed or moved. Waits for the step in progress.
   // Errors: kDraining, kQueueFull.
   virtual Result<Forecast> forecast(GenerateRequest request) = 0;
+
+  // For the grammars of requests.
+  virtual guide::GrammarCompiler& grammars() = 0;
 
   virtual SchemaRegistry& schemas() = 0;
   virtual kv::ModulePool& pool() = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/engine/schema_version.h"
+#include "core/guide/grammar.h"
 #include "core/pml/assembly_plan.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -17,7 +18,8 @@ namespace promptcached::engine {
 
 using Clock = std::chrono::steady_clock;
 
-// How the next token is chosen. Applied in this order: logit_bias and penalties, temperature, top_k, top_p, min_p.
+// How the next token is chosen. Applied in this order: logit_bias and penalties, the grammar, temperature, top_k,
+// top_p, min_p.
 struct SamplingOptions {
   float temperature = 1.0F;         // 0 (or below 1e-4): greedy
   float top_p = 1.0F;               // (0, 1]
@@ -38,10 +40,11 @@ struct GenerateRequest {
   std::int32_t max_tokens = 256;  // >= 1
   std::vector<std::string> stop;  // none empty
   std::int32_t top_logprobs = 0;
-  bool ignore_eos = false;
-  bool bypass_cache = false;                 // compute everything for this request alone, under the same mask
-  std::string cache_scope;                   // own tokens' KV is shared by requests of one scope; empty: everybody
-  Clock::time_point arrival = Clock::now();  // when the request's bytes had arrived
+  bool ignore_eos = false;                        // a grammar's end counts all the same
+  std::shared_ptr<const guide::Grammar> grammar;  // what the answer must look like; null: anything goes
+  bool bypass_cache = false;                      // compute everything for this request alone, under the same mask
+  std::string cache_scope;                        // own tokens' KV is shared by requests of one scope; empty: everybody
+  Clock::time_point arrival = Clock::now();       // when the request's bytes had arrived
   std::optional<Clock::time_point> deadline;
 };
 

@@ -318,8 +318,19 @@ void Scheduler::complete(const model::Logits& logits) {
                 [](const std::shared_ptr<Sequence>& sequence) { return sequence->state == SequenceState::kFinished; });
 }
 
+Result<SampledToken> Scheduler::sample(Sequence& sequence, std::span<const float> logits) {
+  if (sequence.token_guide == nullptr) {
+    return sequence.sampler.sample(logits);
+  }
+  const Result<std::span<const std::uint32_t>> mask = sequence.token_guide->mask();
+  if (!mask.ok()) {
+    return mask.error();
+  }
+  return sequence.sampler.sample(logits, *mask);
+}
+
 void Scheduler::take_token(Sequence& sequence, std::span<const float> logits) {
-  Result<SampledToken> sampled = sequence.sampler.sample(logits);
+  Result<SampledToken> sampled = sample(sequence, logits);
   if (!sampled.ok()) {
     sequence.fail(sampled.error());
     return;

@@ -90,6 +90,7 @@ class Scheduler {
   bool make_room(const std::shared_ptr<Sequence>& sequence, std::int32_t tokens);
   void preempt(std::shared_ptr<Sequence> sequence);
   void resolve_standstill();
+  static Result<SampledToken> sample(Sequence& sequence, std::span<const float> logits);
   void take_token(Sequence& sequence, std::span<const float> logits);
   void take_part(Sequence& sequence, std::size_t index, AcquiredModule module);
   void count_prefix(Sequence& sequence);

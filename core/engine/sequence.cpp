@@ -39,7 +39,7 @@ Sequence::Sequence(GenerateRequest the_request, std::shared_ptr<TokenStream> the
 std::optional<FinishReason> Sequence::accept(const SampledToken& sampled, std::span<const std::int32_t> end_tokens) {
   last_token = Clock::now();
   const bool is_end = std::find(end_tokens.begin(), end_tokens.end(), sampled.token) != end_tokens.end();
-  const bool ends_here = is_end && !request.ignore_eos;
+  const bool ends_here = is_end && (!request.ignore_eos || token_guide != nullptr);
   if (generated == 0) {
     first_token = last_token;
     start_stream();
@@ -59,13 +59,33 @@ std::optional<FinishReason> Sequence::accept(const SampledToken& sampled, std::s
     event.top_logprobs.push_back({token, tokenizer_->decode({&token, 1}, false), logprob});
   }
   emit(std::move(event));
-  if (output.stopped()) {
+  const bool over = is_over(sampled.token);
+  if (state == SequenceState::kFinished) {
+    return std::nullopt;
+  }
+  if (output.stopped() || over) {
     return FinishReason::kStop;
   }
   if (generated == request.max_tokens) {
     return FinishReason::kLength;
   }
+  if (token_guide != nullptr) {
+    token_guide->prepare();
+  }
   return std::nullopt;
+}
+
+// Whether its grammar lets nothing follow.
+bool Sequence::is_over(TokenId token) {
+  if (token_guide == nullptr) {
+    return false;
+  }
+  const Result<bool> over = token_guide->accept(token);
+  if (!over) {
+    fail(over.error());
+    return false;
+  }
+  return *over;
 }
 
 // Tier names are those of the first look-up: what a preempted sequence finds later is not what the client paid for.

@@ -10,6 +10,7 @@
 #include "core/engine/module_encoder.h"
 #include "core/engine/sampler.h"
 #include "core/engine/text_output.h"
+#include "core/engine/token_guide.h"
 #include "core/engine/token_stream.h"
 #include "core/kv/sequence_cache.h"
 
@@ -61,7 +62,8 @@ class Sequence {
   Sequence(GenerateRequest request, std::shared_ptr<TokenStream> stream, std::shared_ptr<const Tokenizer> tokenizer,
            kv::ModulePool& pool);
 
-  // Takes the sampled token; returns why the sequence ends with it, if it does. Emits what may be shown.
+  // Takes the sampled token; returns why the sequence ends with it, if it does. Emits what may be shown. Fails the
+  // sequence when its grammar cannot go on.
   std::optional<FinishReason> accept(const SampledToken& sampled, std::span<const std::int32_t> end_tokens);
   void finish(FinishReason reason);
   void fail(Error error);
@@ -88,6 +90,7 @@ class Sequence {
   bool looked_up = false;       // look-ups are counted once, whatever happens later
   std::shared_ptr<void> slot;   // its place among the open requests, given back when it ends
   Sampler sampler;
+  std::shared_ptr<TokenGuide> token_guide;  // null: without a grammar
   TextOutput output;
 
   // When things happened, for Timing and the histograms.
@@ -99,6 +102,7 @@ class Sequence {
 
  private:
   void start_stream();
+  bool is_over(TokenId token);
   void emit(TokenEvent event);
   void flush_held(const std::string& text);
 

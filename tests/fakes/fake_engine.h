@@ -135,6 +135,9 @@ class FakeEngine final : public engine::Engine {
     text_.max_positions = max_positions;
     info_.vocab_size = 1000;
     info_.max_positions = max_positions;
+    info_.end_tokens = {4};  // <|im_end|>
+    // A grammar's texts must be words that are known when the first is compiled.
+    grammars_ = std::make_unique<guide::GrammarCompiler>(text_.tokenizer, info_.vocab_size, info_.end_tokens);
   }
 
   Result<std::shared_ptr<engine::TokenStream>> submit(engine::GenerateRequest request) override {
@@ -159,6 +162,7 @@ class FakeEngine final : public engine::Engine {
     return next_forecast;
   }
 
+  guide::GrammarCompiler& grammars() override { return *grammars_; }
   engine::SchemaRegistry& schemas() override { return registry_; }
   kv::ModulePool& pool() override { return pool_; }
   kv::TierMover& tiers() override { return tiers_; }
@@ -190,6 +194,7 @@ class FakeEngine final : public engine::Engine {
   pml::ModelText text_;
   model::ModelInfo info_;
   FakeRegistry registry_;
+  std::unique_ptr<guide::GrammarCompiler> grammars_;
   kv::ModulePool pool_;
   Metrics metrics_{{}};
   kv::TierMover tiers_{{}, pool_, metrics_};

@@ -4,6 +4,7 @@
 
 #include "api/answer_stream.h"
 #include "api/error.h"
+#include "api/grammar.h"
 #include "api/prompt.h"
 #include "api/random_id.h"
 #include "api/wire/events.h"
@@ -33,6 +34,11 @@ Result<GenerateRequest> place(const RouteCall& call, WireGenerate& wire) {
   request.ignore_eos = wire.ignore_eos;
   request.bypass_cache = wire.bypass_cache;
   request.cache_scope = call.tenant;
+  Result<std::shared_ptr<const guide::Grammar>> grammar = grammar_of(*call.backend, wire.constraint);
+  if (!grammar) {
+    return grammar.error();
+  }
+  request.grammar = std::move(*grammar);
   request.arrival = call.request.arrival;
   request.deadline = call.request.arrival + call.service.options().request_timeout;
   return request;

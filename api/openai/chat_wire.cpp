@@ -264,7 +264,7 @@ void refuse_what_is_not_supported(ObjectReader& in) {
 }
 
 Status read_fields(ObjectReader& in, const std::string& body, const ChatTemplate* chat_template, WireChat& wire) {
-  read_common_fields(in, wire);
+  read_common_fields(in, body, wire);
   wire.max_tokens = read_token_count(in, "max_tokens");
   if (const auto count = read_token_count(in, "max_completion_tokens")) {
     wire.max_tokens = count;

@@ -55,9 +55,9 @@ void refuse_what_is_not_supported(ObjectReader& in, const WireCompletion& wire) 
   }
 }
 
-Status read_fields(ObjectReader& in, WireCompletion& wire) {
+Status read_fields(ObjectReader& in, std::string_view body, WireCompletion& wire) {
   read_prompts(in, wire.prompts);
-  read_common_fields(in, wire);
+  read_common_fields(in, body, wire);
   wire.max_tokens = read_token_count(in, "max_tokens");
   if (const auto top = in.integer("logprobs", 0, kMaxLogprobs)) {
     wire.logprobs = true;
@@ -80,7 +80,7 @@ Result<WireCompletion> read_completion(const HttpRequest& request) {
   }
   ObjectReader in(*object);
   WireCompletion wire;
-  if (Status status = read_fields(in, wire); !status) {
+  if (Status status = read_fields(in, request.body, wire); !status) {
     return status.error();
   }
   return wire;
@@ -88,7 +88,7 @@ Result<WireCompletion> read_completion(const HttpRequest& request) {
 
 JsonFields completion_fields() {
   WireCompletion wire;
-  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, wire); });
+  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, {}, wire); });
 }
 
 }  // namespace promptcached::api

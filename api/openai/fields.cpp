@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/media_type.h"
+#include "api/wire/constraint.h"
 #include "api/wire/sampling.h"
 
 namespace promptcached::api {
@@ -25,17 +26,6 @@ void read_stream_options(ObjectReader& in, OpenAiFields& fields) {
   }
 }
 
-void read_response_format(ObjectReader& in) {
-  InputJson* const object = in.object("response_format");
-  if (object == nullptr) {
-    return;
-  }
-  ObjectReader format(*object, "response_format.");
-  if (format.text("type").value_or("text") != "text") {
-    in.refuse("response_format", "must be {\"type\": \"text\"}; structured output is not supported yet");
-  }
-}
-
 }  // namespace
 
 Result<InputJson> read_json_body(const HttpRequest& request) {
@@ -50,14 +40,14 @@ std::optional<std::int32_t> read_token_count(ObjectReader& in, std::string_view 
   return count ? std::optional(static_cast<std::int32_t>(*count)) : std::nullopt;
 }
 
-void read_common_fields(ObjectReader& in, OpenAiFields& fields) {
+void read_common_fields(ObjectReader& in, std::string_view body, OpenAiFields& fields) {
   set_if_given(fields.model, in.text("model"));
   read_sampling(in, fields.sampling);
   read_stop(in, fields.stop);
   set_if_given(fields.n, in.integer("n", 1, kMaxChoices));
   set_if_given(fields.stream, in.boolean("stream"));
   read_stream_options(in, fields);
-  read_response_format(in);
+  fields.constraint = read_constraint(in, body, ConstraintFields::kOpenAi);
   set_if_given(fields.ignore_eos, in.boolean("ignore_eos"));
 }
 

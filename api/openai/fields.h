@@ -13,6 +13,7 @@
 #include "api/json_reader.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
+#include "core/guide/constraint.h"
 
 namespace promptcached::api {
 
@@ -26,7 +27,8 @@ struct OpenAiFields {
   bool include_usage = false;
   bool logprobs = false;
   std::int32_t top_logprobs = 0;
-  bool ignore_eos = false;  // an extension, for benchmarks
+  bool ignore_eos = false;                      // an extension, for benchmarks
+  std::optional<guide::Constraint> constraint;  // of response_format or its like, or a forced call
 };
 
 inline constexpr std::int32_t kMaxChoices = 128;  // of one request, all its prompts together
@@ -34,8 +36,8 @@ inline constexpr std::int32_t kMaxChoices = 128;  // of one request, all its pro
 // The JSON object of a request that must have a JSON body.
 Result<InputJson> read_json_body(const HttpRequest& request);
 
-// All but max_tokens and logprobs, which the two routes spell differently.
-void read_common_fields(ObjectReader& in, OpenAiFields& fields);
+// All but max_tokens and logprobs, which the two routes spell differently. `body`: the text that `in` reads.
+void read_common_fields(ObjectReader& in, std::string_view body, OpenAiFields& fields);
 
 std::optional<std::int32_t> read_token_count(ObjectReader& in, std::string_view name);
 

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/grammar.h"
 #include "api/openai/answer.h"
 #include "api/openai/chat_wire.h"
 #include "api/openai/completion_wire.h"
@@ -75,11 +76,16 @@ Result<HttpResponse> answer(RouteCall& call, Result<Prepared> prepared) {
   head.logprobs = fields.logprobs;
   head.include_usage = fields.include_usage;
   head.choices_a_prompt = fields.n;
+  const Result<std::shared_ptr<const guide::Grammar>> grammar = grammar_of(*call.backend, fields.constraint);
+  if (!grammar) {
+    return grammar.error();
+  }
   call.record->set_parse_seconds(std::chrono::duration<double>(Clock::now() - call.request.arrival).count());
   std::vector<std::shared_ptr<engine::TokenStream>> streams;
   for (const GenerateRequest& prompt : prompts) {
     for (std::int32_t i = 0; i < fields.n; ++i) {
       GenerateRequest request = prompt;
+      request.grammar = *grammar;
       request.id = prompts.size() * static_cast<std::size_t>(fields.n) == 1
                        ? head.id
                        : head.id + "-" + std::to_string(streams.size());
@@ -182,7 +188,7 @@ Result<Prepared> prepare_chat(RouteCall& call) {
   if (Status status = place_tokens(call, std::move(*tokens), options, request, "messages"); !status) {
     return status.error();
   }
-  head.tools = wire->has_tools ? tool_syntax_of(chat_template->source()) : ToolSyntax::kNone;
+  head.tools = wire->has_tools && !wire->constraint ? tool_syntax_of(chat_template->source()) : ToolSyntax::kNone;
   return Prepared{std::move(*wire), std::move(head), {std::move(request)}};
 }
 

@@ -1,11 +1,14 @@
 #include "api/wire/generate.h"
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "api/json_reader.h"
 #include "api/media_type.h"
 #include "api/query.h"
+#include "api/wire/constraint.h"
 #include "api/wire/fidelity.h"
 #include "api/wire/sampling.h"
 
@@ -20,7 +23,8 @@ void read_cache(ObjectReader& in, bool& bypass) {
   bypass = cache == "bypass";
 }
 
-Status read_fields(ObjectReader& in, WireGenerate& wire) {
+// `body`: the text of the object, as far as its members' order counts.
+Status read_fields(ObjectReader& in, std::string_view body, WireGenerate& wire) {
   if (auto prompt = in.text("prompt")) {
     wire.prompt = std::move(*prompt);
   } else {
@@ -38,13 +42,14 @@ Status read_fields(ObjectReader& in, WireGenerate& wire) {
   set_if_given(wire.echo, in.boolean("echo"));
   wire.fidelity = read_fidelity(in);
   read_cache(in, wire.bypass_cache);
+  wire.constraint = read_constraint(in, body, ConstraintFields::kOwn);
   return in.finish();
 }
 
-Result<WireGenerate> read_fields(InputJson& object) {
+Result<WireGenerate> read_fields(InputJson& object, std::string_view body) {
   ObjectReader in(object);
   WireGenerate wire;
-  if (Status status = read_fields(in, wire); !status) {
+  if (Status status = read_fields(in, body, wire); !status) {
     return status.error();
   }
   return wire;
@@ -59,7 +64,9 @@ Result<WireGenerate> read_pml(HttpRequest& request) {
     return make_error(ErrorCode::kInvalidField, "the prompt is the body here, not part of the query string", "prompt");
   }
   (*options)["prompt"] = std::move(request.body);
-  return read_fields(*options);
+  const auto format = std::find_if(request.query.begin(), request.query.end(),
+                                   [](const auto& option) { return option.first == "response_format"; });
+  return read_fields(*options, format == request.query.end() ? "" : "{\"response_format\":" + format->second + "}");
 }
 
 Result<WireGenerate> read_json(HttpRequest& request) {
@@ -71,14 +78,14 @@ Result<WireGenerate> read_json(HttpRequest& request) {
   if (!object) {
     return object.error();
   }
-  return read_fields(*object);
+  return read_fields(*object, request.body);
 }
 
 }  // namespace
 
 JsonFields generate_fields() {
   WireGenerate wire;
-  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, wire); });
+  return fields_asked_for([&](ObjectReader& in) { (void)read_fields(in, {}, wire); });
 }
 
 Result<WireGenerate> read_generate(HttpRequest& request) {

@@ -12,6 +12,7 @@
 #include "api/wire/fidelity.h"
 #include "core/base/status.h"
 #include "core/engine/generate_request.h"
+#include "core/guide/constraint.h"
 
 namespace promptcached::api {
 
@@ -28,6 +29,7 @@ struct WireGenerate {
   bool echo = false;
   Fidelity fidelity = Fidelity::kModular;
   bool bypass_cache = false;
+  std::optional<guide::Constraint> constraint;  // response_format
 };
 
 inline constexpr std::int32_t kDefaultMaxTokens = 256;

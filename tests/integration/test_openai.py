@@ -235,7 +235,7 @@ def test_errors_are_typed(server, client, model_name):
         {"n": 0},
         {"n": 1000},
         {"top_logprobs": 3},
-        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "yaml"}},
         {"functions": [{"name": "f"}]},
         {"modalities": ["audio"]},
         {"logit_bias": {"999999": 1}},

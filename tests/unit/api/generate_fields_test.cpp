@@ -157,6 +157,37 @@ TEST_CASE("PML with its options in the query string", "[api]") {
   CHECK(query_error({{"stop", "\xFF"}}).code == ErrorCode::kInvalidField);
 }
 
+TEST_CASE("a response format becomes a constraint, its schema in the client's order", "[api]") {
+  CHECK_FALSE(read("").constraint.has_value());
+  CHECK_FALSE(read(R"("response_format":{"type":"text"})").constraint.has_value());
+  CHECK(read(R"("response_format":{"type":"json_object"})").constraint->text == R"({"type":"object"})");
+  const guide::Constraint schema =
+      *read(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,)"
+            R"("schema":{"type":"object","properties":{"z":{},"a":{}}}}})")
+           .constraint;
+  CHECK(schema.syntax == guide::Syntax::kJsonSchema);
+  CHECK(schema.text == R"({"type":"object","properties":{"z":{},"a":{}}})");
+  CHECK(schema.param == "response_format");
+  const guide::Constraint regex = *read(R"("response_format":{"type":"regex","regex":"a+"})").constraint;
+  CHECK(regex.syntax == guide::Syntax::kRegex);
+  CHECK(regex.text == "a+");
+  const guide::Constraint grammar = *read(R"("response_format":{"type":"grammar","grammar":"start: A"})").constraint;
+  CHECK(grammar.syntax == guide::Syntax::kLark);
+
+  CHECK(refused(R"("response_format":{"type":"xml"})").param == "response_format.type");
+  CHECK(refused(R"("response_format":{"type":"regex"})").param == "response_format.regex");
+  CHECK(refused(R"("response_format":{"type":"json_schema","json_schema":{"schema":5}})").param ==
+        "response_format.json_schema.schema");
+  CHECK(refused(R"("response_format":{"type":"json_object","schema":{}})").code == ErrorCode::kUnknownField);
+  CHECK(refused(R"("guided_regex":"a")").code == ErrorCode::kUnknownField);
+
+  HttpRequest request;
+  request.headers = {{"Content-Type", "application/xml"}};
+  request.body = "<prompt/>";
+  request.query = {{"response_format", R"({"type":"json_schema","json_schema":{"schema":{"required":[],"enum":[]}}})"}};
+  CHECK(read_generate(request)->constraint->text == R"({"required":[],"enum":[]})");
+}
+
 TEST_CASE("a JSON body has no query string beside it", "[api]") {
   HttpRequest request = json_request(R"({"prompt":"x"})");
   request.query = {{"max_tokens", "5"}};

@@ -6,22 +6,13 @@
 #include <utility>
 
 #include "api/openai/pml_conversation.h"
+#include "api/wire/ordered.h"
 #include "api/wire/sampling.h"
 
 namespace promptcached::api {
 namespace {
 
-using Ordered = nlohmann::ordered_json;
-
-// Objects that keep their order are searched from the front, so they must not be long.
-constexpr std::size_t kMaxMembers = 1000;
-
-bool has_large_object(const InputJson& value) {
-  if (value.is_object() && value.size() > kMaxMembers) {
-    return true;
-  }
-  return (value.is_object() || value.is_array()) && std::any_of(value.begin(), value.end(), has_large_object);
-}
+using Ordered = OrderedJson;
 
 bool mentions(const ChatTemplate& chat_template, std::string_view word) {
   return chat_template.source().find(word) != std::string::npos;
@@ -187,45 +178,68 @@ class MessageReader final {
   std::optional<Error> role_fault_;
 };
 
-// In the order in which the client wrote them, which is how the template shows them to the model.
-Ordered ordered_tools(const std::string& body) {
-  const auto keep = [](int depth, Ordered::parse_event_t event, Ordered& parsed) {
-    return depth != 1 || event != Ordered::parse_event_t::key || parsed == "tools";
-  };
-  return Ordered::parse(body, keep).value("tools", Ordered(nullptr));
+// The function that {"type": "function", "function": {"name": "find"}} names, as a tool or a choice of one.
+std::optional<std::string> function_name(const InputJson& value) {
+  const auto function = value.is_object() ? value.find("function") : value.end();
+  if (!value.is_object() || function == value.end() || !function->is_object()) {
+    return std::nullopt;
+  }
+  const auto name = function->find("name");
+  return name != function->end() && name->is_string() ? std::optional(name->get<std::string>()) : std::nullopt;
+}
+
+// auto, none, required, or a function: which tools the answer may call, or must call one of.
+void read_tool_choice(ObjectReader& in, WireChat& wire) {
+  Ordered& tools = wire.context["tools"];
+  wire.has_tools = tools.is_array();
+  const InputJson* const value = in.value("tool_choice");
+  const std::string choice = value != nullptr && value->is_string() ? value->get<std::string>() : "";
+  if (value == nullptr || choice == "auto") {
+    return;
+  }
+  if (choice == "none") {
+    wire.has_tools = false;
+    tools = nullptr;
+    return;
+  }
+  const std::optional<std::string> name = function_name(*value);
+  if (choice != "required" && !name) {
+    return in.refuse("tool_choice", "must be 'auto', 'none', 'required', or a function by its name");
+  }
+  for (std::size_t i = 0; wire.has_tools && i < tools.size(); ++i) {
+    if (!name || tools[i]["function"]["name"] == *name) {
+      wire.forced_tools.push_back(tools[i]);
+    }
+  }
+  if (wire.forced_tools.empty()) {
+    return in.refuse("tool_choice",
+                     "asks for a call, but tools has none to call" + (name ? " of that name" : std::string()));
+  }
+  if (wire.constraint) {
+    in.refuse("tool_choice", "cannot force a call beside " + wire.constraint->param + ": an answer has one format");
+  }
 }
 
 void read_tools(ObjectReader& in, const std::string& body, const ChatTemplate* chat_template, WireChat& wire) {
   wire.context["tools"] = nullptr;
-  std::string choice = "auto";
-  if (InputJson* const value = in.value("tool_choice")) {
-    choice = value->is_string() ? value->get<std::string>() : "one function";
-  }
   const InputJson* const tools = in.list("tools");
   if (tools == nullptr || tools->empty()) {
     return;
   }
   const bool functions = std::all_of(tools->begin(), tools->end(), [](const InputJson& tool) {
-    return tool.is_object() && tool.value("type", InputJson("")) == "function" && tool.contains("function") &&
-           tool["function"].is_object();
+    return function_name(tool).has_value() && tool.value("type", InputJson("")) == "function";
   });
   if (!functions) {
     return in.refuse("tools", "must hold functions: {\"type\": \"function\", \"function\": {\"name\": …}}");
   }
   if (has_large_object(*tools)) {
-    return in.refuse("tools", "must not have an object of more than " + std::to_string(kMaxMembers) + " members");
+    return in.refuse("tools",
+                     "must not have an object of more than " + std::to_string(kMaxOrderedMembers) + " members");
   }
   if (chat_template == nullptr || !mentions(*chat_template, "tools")) {
     return in.refuse("tools", "are not known to this model's chat template");
   }
-  if (choice == "none") {
-    return;
-  }
-  if (choice != "auto") {
-    return in.refuse("tool_choice", "must be 'auto' or 'none'; forced calls are not supported yet");
-  }
-  wire.context["tools"] = ordered_tools(body);
-  wire.has_tools = true;
+  wire.context["tools"] = ordered_member(body, "tools");
 }
 
 // More that a template may ask for: {"enable_thinking": false}.
@@ -281,6 +295,7 @@ Status read_fields(ObjectReader& in, const std::string& body, const ChatTemplate
   wire.context = {{"messages", messages.take_messages()}, {"documents", nullptr}, {"add_generation_prompt", true}};
   set_if_given(wire.context["add_generation_prompt"], in.boolean("add_generation_prompt"));
   read_tools(in, body, chat_template, wire);
+  read_tool_choice(in, wire);
   read_template_arguments(in, wire);
   wire.pml = messages.pml();
   wire.fidelity = messages.fidelity();

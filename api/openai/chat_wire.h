@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "api/http_types.h"
 #include "api/openai/fields.h"
@@ -17,7 +18,8 @@ struct WireChat : OpenAiFields {
   // What the chat template is given (ChatTemplate::render_context): messages with their content as one text each, and
   // arguments of tool calls as objects, as transformers has them.
   nlohmann::ordered_json context;
-  bool has_tools = false;  // and may call them
+  bool has_tools = false;                            // and may call them
+  std::vector<nlohmann::ordered_json> forced_tools;  // one of them must be called; empty: none need be
   // The same conversation as a PML prompt, when it names modules: in `prompt_cache`, or as parts of a message.
   std::optional<std::string> pml;
   Fidelity fidelity = Fidelity::kModular;  // of that

@@ -9,6 +9,7 @@
 #include "api/openai/answer.h"
 #include "api/openai/chat_wire.h"
 #include "api/openai/completion_wire.h"
+#include "api/openai/forced_call.h"
 #include "api/prompt.h"
 #include "api/random_id.h"
 #include "api/wire/sampling.h"
@@ -169,6 +170,13 @@ Result<Prepared> prepare_chat(RouteCall& call) {
   const PromptOptions options{wire->context["add_generation_prompt"].get<bool>(), wire->max_tokens, kWhatIsLeft,
                               wire->fidelity};
   if (wire->pml) {
+    if (!wire->forced_tools.empty()) {
+      return make_error(
+          ErrorCode::kInvalidField,
+          "a call cannot be forced in a conversation with modules: the chat template, which says how tools "
+          "are called, has no part in it",
+          "tool_choice");
+    }
     log_prompt(call, [&] { return *wire->pml; });
     if (Status status = place_pml(call, *wire->pml, options, request); !status) {
       return status.error();
@@ -180,6 +188,19 @@ Result<Prepared> prepare_chat(RouteCall& call) {
                       "this model has no chat template; use /v1/completions, or /generate with a schema", "messages");
   }
   log_prompt(call, [&] { return wire->context["messages"].dump(); });
+  // An answer that must look otherwise calls nothing, whatever it may look like.
+  if (wire->has_tools && !wire->constraint) {
+    head.tools = tool_syntax_of(chat_template->source());
+  }
+  if (!wire->forced_tools.empty()) {
+    if (head.tools == ToolSyntax::kNone) {
+      return make_error(ErrorCode::kInvalidField,
+                        "this model's chat template has no calls of a known form to force; use tool_choice 'auto'",
+                        "tool_choice");
+    }
+    wire->constraint =
+        forced_call(head.tools, chat_template->source(), *call.backend->engine->text().tokenizer, wire->forced_tools);
+  }
   Result<std::vector<TokenId>> tokens =
       encode_chat(*chat_template, *call.backend->engine->text().tokenizer, std::move(wire->context));
   if (!tokens) {
@@ -188,7 +209,6 @@ Result<Prepared> prepare_chat(RouteCall& call) {
   if (Status status = place_tokens(call, std::move(*tokens), options, request, "messages"); !status) {
     return status.error();
   }
-  head.tools = wire->has_tools && !wire->constraint ? tool_syntax_of(chat_template->source()) : ToolSyntax::kNone;
   return Prepared{std::move(*wire), std::move(head), {std::move(request)}};
 }
 

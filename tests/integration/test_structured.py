@@ -1,7 +1,8 @@
-"""Structured output: answers that must match a schema, a regex, a choice or a grammar."""
+"""Structured output: answers that must match a schema, a regex, a choice or a grammar; forced calls of tools."""
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
@@ -9,6 +10,7 @@ import jsonschema
 import openai
 import pydantic
 import pytest
+from conftest import MODEL
 from schema_generator import SchemaGenerator
 from sse import joined_text, last, read_events
 
@@ -271,3 +273,89 @@ def test_every_answer_validates(server, model_name):
         assert choice["finish_reason"] == "stop", (schema, choice)
         value = json.loads(choice["message"]["content"])
         jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(value)
+
+
+# ---- Forced calls ----
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find_flight",
+            "parameters": {
+                "type": "object",
+                "properties": {"to": {"$ref": "#/$defs/city"}, "day": {"type": "integer", "minimum": 1, "maximum": 31}},
+                "required": ["to", "day"],
+                "additionalProperties": False,
+                "$defs": {"city": {"enum": ["Paris", "Rome"]}},
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
+TEMPLATES = {
+    "hermes": '{% if tools %}<tools>{{ tools | tojson }}</tools> Answer <tool_call>{"name": …}</tool_call>.{% endif %}',
+    "llama": '{% if tools %}{{ tools | tojson }} Answer {"name": function name, "parameters": dictionary}.{% endif %}',
+    "mistral": "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }} [TOOL_CALLS]{% endif %}",
+    "mistral-args": "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }} [TOOL_CALLS]name[ARGS]{% endif %}",
+}
+MESSAGES = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("syntax", TEMPLATES)
+def test_forced_calls(start_server, tmp_path, syntax):
+    """The default model under a template that teaches calls."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    for file in MODEL.iterdir():
+        if file.is_file() and file.name != "tokenizer_config.json":
+            (directory / file.name).symlink_to(file.resolve())
+    config = json.loads((MODEL / "tokenizer_config.json").read_text())
+    (directory / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATES[syntax] + MESSAGES}))
+    shutil.rmtree(directory / "chat_template.jinja", ignore_errors=True)
+    server = start_server(model=directory)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0)
+
+    def ask(choice, **fields):
+        return client.chat.completions.create(
+            model="", messages=QUESTION, tools=TOOLS, tool_choice=choice, max_tokens=120, **({"temperature": 0} | fields)
+        )
+
+    for fields in ({}, {"temperature": 1.2, "seed": 8, "n": 3}):
+        for choice in ask("required", **fields).choices:
+            assert choice.finish_reason == "tool_calls", choice
+            (call,) = choice.message.tool_calls
+            assert not choice.message.content
+            assert call.function.name in ("find_flight", "stop")
+    named = ask({"type": "function", "function": {"name": "find_flight"}}, temperature=1, seed=1)
+    (call,) = named.choices[0].message.tool_calls
+    assert call.function.name == "find_flight"
+    jsonschema.validate(json.loads(call.function.arguments), TOOLS[0]["function"]["parameters"])
+    streamed = list(ask({"type": "function", "function": {"name": "stop"}}, stream=True))
+    (delta,) = [c.choices[0].delta for c in streamed if c.choices and c.choices[0].delta.tool_calls]
+    assert delta.tool_calls[0].function.name == "stop"
+    assert json.loads(delta.tool_calls[0].function.arguments) == {}
+    for choice in ({"type": "function", "function": {"name": "other"}}, "sometimes"):
+        with pytest.raises(openai.BadRequestError) as fault:
+            ask(choice)
+        assert fault.value.body["param"] == "tool_choice"
+    with pytest.raises(openai.BadRequestError, match="response_format"):
+        ask("required", response_format={"type": "json_object"})
+    # What must look otherwise is no call, even where it looks like one.
+    answer = ask(
+        "auto",
+        response_format=json_schema(
+            {"type": "object", "properties": {"name": {"const": "x"}}, "required": ["name"], "additionalProperties": False}
+        ),
+    )
+    assert json.loads(answer.choices[0].message.content) == {"name": "x"}
+
+
+def test_calls_cannot_be_forced_without_tools(client, model_name):
+    for fields in ({}, {"tools": TOOLS}):
+        with pytest.raises(openai.BadRequestError) as fault:
+            client.chat.completions.create(model=model_name, messages=QUESTION, tool_choice="required", **fields)
+        assert fault.value.body["param"] in ("tool_choice", "tools")

@@ -112,7 +112,31 @@ TEST_CASE("without a choice of tools the answer is text", "[api]") {
   CHECK(fixture.prompt().find("<tools>") == std::string::npos);
   CHECK(answer.json()["choices"][0]["finish_reason"] == "stop");
   CHECK(answer.json()["choices"][0]["message"]["content"] == "<tool_call>{\"name\": \"f\"}</tool_call>");
-  CHECK(fixture.chat(std::string(kTools) + R"(,"tool_choice":"required")").json()["error"]["param"] == "tool_choice");
+}
+
+TEST_CASE("a forced call becomes a grammar, and comes back parsed", "[api]") {
+  OpenAiFixture fixture;
+  // What the fake tokenizer is to know: the grammar's texts must be writable.
+  REQUIRE(fixture.engine.text().tokenizer->encode("<tool_call>\n{\"name\": \"find\", \"arguments\": {}}").ok());
+  const std::string call = "{\"name\": \"find\", \"arguments\": {}}";
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"find"}})"}) {
+    fixture.say({"<tool_call>\n" + call + "\n</tool_call>"});
+    const Answer answer = fixture.chat(std::string(kTools) + R"(,"tool_choice":)" + choice);
+    REQUIRE(answer.status == 200);
+    CHECK(fixture.engine.requests.back().grammar != nullptr);
+    CHECK(answer.json()["choices"][0]["finish_reason"] == "tool_calls");
+  }
+  fixture.say({"text"});
+  CHECK(fixture.chat(kTools).status == 200);
+  CHECK(fixture.engine.requests.back().grammar == nullptr);
+  const auto refused = [&](const std::string& fields) {
+    return fixture.chat(fields).json()["error"]["param"].get<std::string>();
+  };
+  CHECK(refused(std::string(kTools) + R"(,"tool_choice":{"type":"function","function":{"name":"other"}})") ==
+        "tool_choice");
+  CHECK(refused(std::string(kTools) + R"(,"tool_choice":"must")") == "tool_choice");
+  CHECK(refused(R"(,"tool_choice":"required")") == "tool_choice");
+  CHECK(refused(R"(,"tool_choice":"required","guided_regex":"a")" + std::string(kTools)) == "tool_choice");
 }
 
 TEST_CASE("earlier calls and their results go back through the template", "[api]") {

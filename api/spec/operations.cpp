@@ -39,7 +39,11 @@ Json sampling_details() {
     "logit_bias": {"description": "by token id", "propertyNames": {"pattern": "^[0-9]+$"},
                    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
     "stop": {"description": "texts that end the answer, and are not part of it", "minLength": 1, "items": {"minLength": 1}},
-    "ignore_eos": {"description": "go on to the limit of tokens", "default": false},
+    "ignore_eos": {"description": "go on to the limit of tokens, or to the end of a response_format", "default": false},
+    "response_format": {"description": "what the answer must look like", "properties": {
+      "type": {"type": ["string", "null"], "enum": ["text", "json_object", "json_schema", "regex", "grammar", null]},
+      "json_schema": {"type": ["object", "null"], "description": "a JSON Schema as schema, with a name"},
+      "regex": {"type": ["string", "null"]}, "grammar": {"type": ["string", "null"], "description": "in llguidance's form of Lark"}}},
     "add_generation_prompt": {"description": "open the assistant's turn after a closed user turn", "default": true}
   })json");
   const engine::SamplingOptions defaults;
@@ -51,6 +55,16 @@ Json sampling_details() {
   details["presence_penalty"]["default"] = json_number(defaults.presence_penalty);
   details["frequency_penalty"]["default"] = json_number(defaults.frequency_penalty);
   return details;
+}
+
+// vLLM's ways to say response_format.
+Json guided_details() {
+  return Json::parse(R"json({
+    "guided_json": {"description": "a JSON Schema, or its text", "type": ["object", "string"]},
+    "guided_choice": {"description": "the answer is one of these", "items": {"minLength": 1}},
+    "guided_grammar": {"description": "in llguidance's form of Lark"},
+    "structured_outputs": {"description": "json, regex, choice or grammar, or json_object: true"}
+  })json");
 }
 
 Json with_sampling(const char* own) {
@@ -75,24 +89,25 @@ Json generate_details() {
 }
 
 Json chat_details() {
-  return with_sampling(R"json({
+  Json details = with_sampling(R"json({
     "model": {"description": "the served name; empty: whichever is served"},
     "messages": {"minItems": 1, "items": {"$ref": "#/components/schemas/Message"}},
     "n": {"default": 1}, "stream": {"default": false}, "logprobs": {"default": false}, "top_logprobs": {"description": "with logprobs: true", "default": 0},
     "stream_options": {"description": "with stream: true", "properties": {"include_usage": {"type": ["boolean", "null"]}}},
-    "response_format": {"properties": {"type": {"type": "string"}}},
     "max_tokens": {"description": "max_completion_tokens, as it was called before"},
     "modalities": {"const": ["text"]},
-    "tool_choice": {"description": "auto or none"},
+    "tool_choice": {"description": "auto, none, required, or a function by its name"},
     "tools": {"description": "functions, where the chat template knows tools", "items": {"type": "object"}},
     "chat_template_kwargs": {"description": "more variables for the chat template"},
     "prompt_cache": {"description": "modules in front of the messages: {\"schema\": NAME, \"modules\": {PATH: {PARAMETER: TEXT}}, \"fidelity\": \"exact\"}"},
     "functions": null, "function_call": null, "audio": null, "web_search_options": null
   })json");
+  details.update(guided_details());
+  return details;
 }
 
 Json completion_details() {
-  return with_sampling(R"json({
+  Json details = with_sampling(R"json({
     "model": {"description": "the served name; empty: whichever is served"},
     "prompt": {"description": "a text, token ids, or a list of either", "anyOf": [
       {"type": "string"}, {"$ref": "#/components/schemas/TokenIds"},
@@ -101,9 +116,10 @@ Json completion_details() {
     "n": {"description": "for each prompt", "default": 1}, "best_of": {"description": "must equal n"},
     "stream": {"default": false}, "echo": {"description": "the prompt in front of its answers", "default": false},
     "stream_options": {"description": "with stream: true", "properties": {"include_usage": {"type": ["boolean", "null"]}}},
-    "response_format": {"properties": {"type": {"type": "string"}}},
     "suffix": null
   })json");
+  details.update(guided_details());
+  return details;
 }
 
 Json tokenize_details() { return Json::parse(R"json({"add_special_tokens": {"default": true}})json"); }

@@ -11,6 +11,8 @@ namespace promptcached::api {
 namespace {
 
 constexpr std::size_t kMaxChoices = 1000;
+// Of a regex or a grammar: what compiling one takes can grow with the square of it.
+constexpr std::size_t kMaxTextBytes = std::size_t{16} << 10;
 
 class ConstraintReader final {
  public:
@@ -149,9 +151,13 @@ class ConstraintReader final {
   }
 
   void set_text(const std::string& param, guide::Syntax syntax, std::optional<std::string> text) {
-    if (text) {
-      set(param, syntax, std::move(*text));
+    if (!text) {
+      return;
     }
+    if (text->size() > kMaxTextBytes) {
+      return in_.refuse(param, "must not have more than " + std::to_string(kMaxTextBytes) + " bytes");
+    }
+    set(param, syntax, std::move(*text));
   }
 
   void set(const std::string& param, guide::Syntax syntax, std::string text) {

@@ -1,6 +1,7 @@
 #include "core/guide/grammar_compiler.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/guide/llg_call.h"
 #include "core/guide/token_bytes.h"
@@ -10,8 +11,11 @@ namespace {
 
 // Work grows with the text, in the worst cases by more than its size.
 constexpr std::size_t kMaxTextBytes = std::size_t{128} << 10;
-// Clients ask for few formats, again and again. One is a megabyte or so, once compiled.
+// Clients ask for few formats, again and again. A usual one is a megabyte once compiled, the largest ten.
 constexpr std::size_t kRecent = 64;
+constexpr std::size_t kRecentTextBytes = std::size_t{1} << 20;
+// For others' compilations.
+constexpr std::chrono::seconds kLongestWait{10};
 
 PcLlgSyntax llg_syntax(Syntax syntax) {
   switch (syntax) {
@@ -44,6 +48,14 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const Constraint
   }
   // The field belongs to it: a grammar's errors name it.
   std::string key = std::to_string(static_cast<int>(constraint.syntax)) + constraint.param + '\n' + constraint.text;
+  if (std::shared_ptr<const Grammar> known = find(key)) {
+    return known;
+  }
+  // One at a time, so that hostile ones take one processor at most, and what is asked for twice is compiled once.
+  const std::unique_lock turn(turn_, kLongestWait);
+  if (!turn.owns_lock()) {
+    return make_error(ErrorCode::kQueueFull, "another request's grammar takes long to compile; try again later");
+  }
   if (std::shared_ptr<const Grammar> known = find(key)) {
     return known;
   }
@@ -99,8 +111,10 @@ std::shared_ptr<const Grammar> GrammarCompiler::find(const std::string& key) {
 
 void GrammarCompiler::keep(std::string key, std::shared_ptr<const Grammar> grammar) {
   const std::lock_guard lock(mutex_);
+  recent_bytes_ += key.size();
   recent_.emplace_front(std::move(key), std::move(grammar));
-  if (recent_.size() > kRecent) {
+  while (recent_.size() > kRecent || recent_bytes_ > kRecentTextBytes) {
+    recent_bytes_ -= recent_.back().first.size();
     recent_.pop_back();
   }
 }

@@ -17,7 +17,8 @@
 namespace promptcached::guide {
 
 // Thread-safe. What clients may ask for is limited in size, and llguidance limits the work: a compilation takes
-// milliseconds as a rule, a second at the very most.
+// milliseconds as a rule, seconds and more where somebody means harm; then others' new ones wait for it, and are
+// refused.
 class GrammarCompiler final {
  public:
   // `vocab_size`: width of a row of logits. Costs nothing: the vocabulary is arranged when the first grammar is asked
@@ -26,7 +27,7 @@ class GrammarCompiler final {
                   std::vector<std::int32_t> end_tokens);
 
   // Errors, about `constraint.param`: kInvalidField with what is wrong with it (no valid schema, an unsupported
-  // keyword, no valid regex or grammar, too large); kInternal.
+  // keyword, no valid regex or grammar, too large); kQueueFull, when others' take too long; kInternal.
   Result<std::shared_ptr<const Grammar>> compile(const Constraint& constraint);
 
  private:
@@ -40,8 +41,10 @@ class GrammarCompiler final {
   std::once_flag arranged_;
   Status arranging_;             // how it went; written once, under arranged_
   VocabularyHandle vocabulary_;  // the same
-  std::mutex mutex_;             // guards recent_: HTTP threads compile at the same time
+  std::timed_mutex turn_;        // whose turn it is to compile
+  std::mutex mutex_;             // guards what follows: HTTP threads look up at the same time
   std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> recent_;  // by use, the latest first
+  std::size_t recent_bytes_ = 0;                                              // of their texts
 };
 
 }  // namespace promptcached::guide

@@ -190,9 +190,11 @@ def test_generate_streamed_from_a_query(server, travel):
         ({"type": "regex"}, "regex"),
         ({"type": "regex", "regex": "(a"}, "unclosed"),
         ({"type": "regex", "regex": 5}, "regex"),
+        ({"type": "regex", "regex": "a?" * 9000}, "bytes"),
+        ({"type": "regex", "regex": "a?" * 2000}, "too"),
         ({"type": "regex", "regex": r"(?!a)b"}, "look-a"),
         ({"type": "grammar", "grammar": "start: other"}, "other"),
-        ({"type": "grammar", "grammar": "start: " + "(" * 9000 + '"a"' + ")" * 9000}, "nested"),
+        ({"type": "grammar", "grammar": "start: " + "(" * 5000 + '"a"' + ")" * 5000}, "nested"),
         ("json", "response_format"),
     ],
 )

@@ -13,10 +13,12 @@ pub struct Vocabulary {
     pub factory: ParserFactory,
 }
 
-/// What one request's grammar may cost: some 20 ms for its compilation and for a mask, 1 to 2 kB a state of its lexer.
+/// What one request's grammar may cost: some 20 ms for a mask, 1 to 2 kB a state of its lexer, and a compilation of a few
+/// seconds where it is hostile. A chain of nothing but optional parts takes the square of its length to compile.
 fn limits() -> ParserLimits {
     ParserLimits {
-        max_lexer_states: 20_000,
+        initial_lexer_fuel: 50_000,
+        max_lexer_states: 8_000,
         max_grammar_size: 200_000,
         // It would run large regexes against the whole vocabulary, within no limit.
         precompute_large_lexemes: false,

@@ -4,7 +4,7 @@
 ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build model run test bench bench-kernels bench-peers bench-tiers models lint format asan tsan gpu-check image clean
+.PHONY: help setup build model run test bench bench-kernels bench-peers bench-structured bench-tiers models lint format asan tsan gpu-check image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ bench-kernels: setup ## the CPU's innermost loops, operations and bytes a second
 bench-peers: build ## the same workloads on us, llama.cpp and vLLM (an hour and more), into docs/benchmarks.md
 	@scripts/setup.sh model
 	@scripts/bench.sh bench_peers.py $(ARGS)
+
+bench-structured: build ## decoding with a grammar against decoding without, into docs/benchmarks.md
+	@scripts/setup.sh model
+	@scripts/bench.sh structured.py $(ARGS)
 
 bench-tiers: build ## time to first token by the tier a module lies in, into docs/benchmarks.md
 	@scripts/setup.sh model

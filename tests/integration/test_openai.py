@@ -444,7 +444,8 @@ def test_heartbeats_while_waiting(start_tiny):
 
 
 # S08, S09: characters are never cut, sent twice or lost.
-def test_streams_join_to_the_whole(server):
+def test_streams_join_to_the_whole(start_server):
+    server = start_server("--prefix-cache", "off")  # what is found was computed in another shape, and rounds differently
     prompt = "写一句话 🙂👩‍👩‍👧 é"
     for seed in range(60):
         path = ("/v1/completions", "/v1/chat/completions")[seed % 2]

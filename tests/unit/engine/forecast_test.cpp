@@ -26,13 +26,24 @@ Forecast forecast(EngineFixture& fixture, const GenerateRequest& request) {
   return std::move(*made);
 }
 
+// What leaves the device to make room for a module may push that very module from the host to the disk before it is
+// loaded, so that it comes from there. Nothing else may differ.
+void check_parts(const std::vector<CachePartInfo>& foreseen, std::vector<CachePartInfo> seen) {
+  for (std::size_t i = 0; i < std::min(foreseen.size(), seen.size()); ++i) {
+    if (foreseen[i].source == SourceLabel::kHost && seen[i].source == SourceLabel::kDisk) {
+      seen[i].source = SourceLabel::kHost;
+    }
+  }
+  CHECK(shown(foreseen) == shown(seen));
+}
+
 // Of a request that is then run.
 Forecast check_forecast(EngineFixture& fixture, const GenerateRequest& request) {
   Forecast made = forecast(fixture, request);
   const std::int64_t rows = fixture.lm->rows;
   const Answer answer = fixture.run(request);
   REQUIRE(answer.start.has_value());
-  CHECK(shown(made.cache) == shown(answer.start->cache));
+  check_parts(made.cache, answer.start->cache);
   CHECK(made.usage.prompt_tokens == answer.done->usage.prompt_tokens);
   CHECK(made.usage.cached_tokens == answer.done->usage.cached_tokens);
   CHECK(made.usage.new_tokens == answer.done->usage.new_tokens);

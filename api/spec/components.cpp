@@ -38,7 +38,8 @@ constexpr std::string_view kRequests = R"json({
   "Conversation": {"type": "object", "required": ["messages"], "properties": {
     "messages": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Message"}}}},
   "PlainPrompt": {"type": "object", "required": ["prompt"], "properties": {
-    "prompt": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"}]}}}
+    "prompt": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"}, {"type": "array", "minItems": 1, "maxItems": 1,
+      "items": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"}]}}]}}}
 })json";
 
 constexpr std::string_view kAnswers = R"json({

@@ -165,5 +165,9 @@ test("tool calls arrive as such, whole and streamed", async () => {
 
   const none = await server.chat.completions.create({ ...body, tool_choice: "none" });
   assert.equal(none.choices[0].message.tool_calls, undefined);
-  await assert.rejects(server.chat.completions.create({ ...body, tool_choice: "required" }), OpenAI.BadRequestError);
+  const forced = await server.chat.completions.create({ ...body, tool_choice: "required", max_tokens: 200 });
+  assert.equal(forced.choices[0].message.tool_calls.length, 1);
+  assert.equal(forced.choices[0].message.tool_calls[0].function.name, "get_weather");
+  const unknown = { type: "function", function: { name: "get_nothing" } };
+  await assert.rejects(server.chat.completions.create({ ...body, tool_choice: unknown }), OpenAI.BadRequestError);
 });

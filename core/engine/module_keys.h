@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/sha256.h"
 #include "core/kv/module_key.h"
 #include "core/pml/schema.h"
 
@@ -15,6 +16,9 @@ struct KvIdentity {
   std::string kv_dtype;
   std::string tenant;  // scope of sharing; empty: everybody
 };
+
+// Puts it into what becomes a key.
+void add_identity(Sha256& sha, const KvIdentity& identity);
 
 // keys[i] belongs to schema.entries[i]. Two entries, of whatever schemas, have the same key exactly when their own
 // tokens and positions and all they attend to while being encoded are the same, for the same model, dtype and tenant.

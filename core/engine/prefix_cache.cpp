@@ -90,7 +90,7 @@ void PrefixCache::seek(const std::shared_ptr<Sequence>& sequence) {
 // The block that has only some tokens in common is copied from, so it has to be on the device, too, and the room that
 // the sequence needs must not push it out before.
 void PrefixCache::seek_head(const std::shared_ptr<Sequence>& sequence) {
-  const std::optional<Match> match = nearest_head(*sequence);
+  const std::optional<Match> match = nearest_head(*sequence, sequence->cache.size() / block_tokens_);
   if (!match.has_value() || !pool_.memory().on_host()) {
     return;
   }
@@ -157,10 +157,10 @@ void PrefixCache::copy_head(Sequence& sequence) {
   if (!serves(sequence) || !pool_.memory().on_host()) {
     return;
   }
-  const std::optional<Match> match = nearest_head(sequence);
+  const std::int32_t block = sequence.cache.size() / block_tokens_;
+  const std::optional<Match> match = nearest_head(sequence, block);
   const std::optional<kv::ModulePin> pin = match.has_value() ? pool_.pin(match->key) : std::nullopt;
   if (pin.has_value()) {
-    const std::int32_t block = sequence.cache.size() / block_tokens_;
     copy(sequence.cache.blocks()[static_cast<std::size_t>(block)].data(), pin->kv().data, match->tokens);
     sequence.cache.append(match->tokens);
   }
@@ -189,8 +189,7 @@ PrefixCache::Foreseen PrefixCache::foresee(Sequence& sequence) {
   while (block < whole_blocks(sequence) && add(parent_key(sequence, block + 1), block_tokens_)) {
     ++block;
   }
-  const std::int32_t rest = sequence.own_tokens() - 1 - block * block_tokens_;
-  const std::optional<Match> head = nearest(sequence, block, std::min(block_tokens_, rest));
+  const std::optional<Match> head = nearest_head(sequence, block);
   if (head.has_value() && pool_.memory().on_host()) {
     add(head->key, head->tokens);
   }
@@ -261,9 +260,7 @@ void PrefixCache::share(Sequence& sequence, std::int32_t block, std::int32_t tok
 kv::ModuleKey PrefixCache::root_key(const GenerateRequest& request) const {
   Sha256 sha;
   sha.update_field("format", "promptcached-prefix-1");
-  sha.update_field("model", options_.identity.model_fingerprint);
-  sha.update_field("kv-dtype", options_.identity.kv_dtype);
-  sha.update_field("tenant", options_.identity.tenant);
+  add_identity(sha, options_.identity);
   sha.update_field("scope", request.cache_scope);
   sha.update_field("block-tokens", std::int64_t{block_tokens_});
   for (const pml::CachedPart& part : request.plan.cached) {
@@ -336,10 +333,10 @@ void PrefixCache::note(const kv::ModuleKey& parent, Tokens tokens, const kv::Mod
   }
 }
 
-// What is known of the block behind those that the sequence shares.
-std::optional<PrefixCache::Match> PrefixCache::nearest_head(Sequence& sequence) {
-  const std::int32_t block = sequence.cache.size() / block_tokens_;
-  return nearest(sequence, block, std::min(block_tokens_, sequence.own_tokens() - 1 - sequence.cache.size()));
+// What is known of the block behind `block` whole ones.
+std::optional<PrefixCache::Match> PrefixCache::nearest_head(Sequence& sequence, std::int32_t block) {
+  const std::int32_t rest = sequence.own_tokens() - 1 - block * block_tokens_;
+  return nearest(sequence, block, std::min(block_tokens_, rest));
 }
 
 // The child that has the most in common with the first `tokens` tokens of the sequence's block: one of the two beside

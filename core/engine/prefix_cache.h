@@ -82,7 +82,7 @@ class PrefixCache final {
   Tokens tokens_of(const Sequence& sequence, std::int32_t block, std::int32_t tokens) const;
   void share(Sequence& sequence, std::int32_t block, std::int32_t tokens);
   void note(const kv::ModuleKey& parent, Tokens tokens, const kv::ModuleKey& key);
-  std::optional<Match> nearest_head(Sequence& sequence);
+  std::optional<Match> nearest_head(Sequence& sequence, std::int32_t block);
   std::optional<Match> nearest(Sequence& sequence, std::int32_t block, std::int32_t tokens);
   void copy(std::byte* to, const std::byte* from, std::int32_t tokens) const;
   void fill_rest(std::byte* block, std::int32_t tokens) const;

@@ -63,13 +63,6 @@ Json holes_json(const pml::AssemblyPlan& plan) {
   return holes;
 }
 
-Json predicted_json(const engine::Timing& timing) {
-  return {{"queue_ms", json_milliseconds(timing.queue_ms)},
-          {"load_ms", json_milliseconds(timing.load_ms)},
-          {"prefill_ms", json_milliseconds(timing.prefill_ms)},
-          {"ttft_ms", json_milliseconds(timing.ttft_ms)}};
-}
-
 Json explanation(const RouteCall& call, const GenerateRequest& request, const engine::Forecast& forecast) {
   engine::Engine& engine = *call.backend->engine;
   Json json;
@@ -84,7 +77,7 @@ Json explanation(const RouteCall& call, const GenerateRequest& request, const en
   json["positions"] = {
       {"next", request.plan.next_position}, {"max", engine.text().max_positions}, {"holes", holes_json(request.plan)}};
   json["max_tokens"] = request.max_tokens;
-  json["predicted"] = forecast.timing ? predicted_json(*forecast.timing) : Json();
+  json["predicted"] = forecast.timing ? first_token_timing_json(*forecast.timing) : Json();
   const bool has_roles = !engine.text().tokenizer->control_token_spans(engine.text().roles.user.open).empty();
   json["warnings"] = pml::lint_prompt(request.plan, engine.pool().block_tokens(), has_roles);
   return json;

@@ -344,12 +344,12 @@ Status ObjectReader::finish() {
   if (error_) {
     return *error_;
   }
-  std::vector<std::string> known;
-  for (const JsonField& field : asked_for_.fields) {
-    known.push_back(field.name);
-  }
   for (const auto& [name, value] : object_.items()) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
+    if (std::ranges::find(asked_for_.fields, name, &JsonField::name) == asked_for_.fields.end()) {
+      std::vector<std::string> known;
+      for (const JsonField& field : asked_for_.fields) {
+        known.push_back(field.name);
+      }
       const std::string field = path_ + shown_name(name);
       return make_error(ErrorCode::kUnknownField,
                         "unknown field '" + field + "'" + did_you_mean(shown_name(name), known), field);

@@ -154,6 +154,20 @@ Json query_details() {
 constexpr const char* kSchema = R"({"$ref": "#/components/schemas/Schema"})";
 constexpr const char* kAnything = R"({"type": "object"})";
 
+// A schema is sent, and registered.
+Operation upload(std::string_view method, std::string_view path, std::string_view summary) {
+  return {.method = method,
+          .path = path,
+          .summary = summary,
+          .answers = {{200, kSchema}, {201, kSchema}, {202, kSchema}},
+          .refusals = {409, 412, 429, 507},
+          .body = schema_fields,
+          .pml = true,
+          .query = schema_query_fields,
+          .details = schema_details,
+          .header = "IfNoneMatch"};
+}
+
 // docs/api.md has the words at length.
 const std::vector<Operation>& list() {
   static const std::vector<Operation> operations = {
@@ -217,32 +231,14 @@ const std::vector<Operation>& list() {
        .summary = "List schemas",
        .answers = {{200, R"({"$ref": "#/components/schemas/SchemaList"})"}},
        .query = no_fields},
-      {.method = "POST",
-       .path = "/schemas",
-       .summary = "Register a schema",
-       .answers = {{200, kSchema}, {201, kSchema}, {202, kSchema}},
-       .refusals = {409, 412, 429, 507},
-       .body = schema_fields,
-       .pml = true,
-       .query = schema_query_fields,
-       .details = schema_details,
-       .header = "IfNoneMatch"},
+      upload("POST", "/schemas", "Register a schema"),
       {.method = "GET",
        .path = "/schemas/{name}",
        .summary = "Show a schema",
        .answers = {{200, kSchema}},
        .query = source_fields,
        .details = query_details},
-      {.method = "PUT",
-       .path = "/schemas/{name}",
-       .summary = "Register a schema under the name it must have",
-       .answers = {{200, kSchema}, {201, kSchema}, {202, kSchema}},
-       .refusals = {409, 412, 429, 507},
-       .body = schema_fields,
-       .pml = true,
-       .query = schema_query_fields,
-       .details = schema_details,
-       .header = "IfNoneMatch"},
+      upload("PUT", "/schemas/{name}", "Register a schema under the name it must have"),
       {.method = "PATCH",
        .path = "/schemas/{name}",
        .summary = "Change how long a schema is kept",

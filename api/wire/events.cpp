@@ -18,12 +18,17 @@ Json cache_json(const std::vector<engine::CachePartInfo>& cache) {
   return json;
 }
 
-Json timing_json(const engine::Timing& timing) {
+Json first_token_timing_json(const engine::Timing& timing) {
   Json json;
   json["queue_ms"] = json_milliseconds(timing.queue_ms);
   json["load_ms"] = json_milliseconds(timing.load_ms);
   json["prefill_ms"] = json_milliseconds(timing.prefill_ms);
   json["ttft_ms"] = json_milliseconds(timing.ttft_ms);
+  return json;
+}
+
+Json timing_json(const engine::Timing& timing) {
+  Json json = first_token_timing_json(timing);
   json["decode_ms"] = json_milliseconds(timing.decode_ms);
   json["tokens_per_second"] = json_milliseconds(timing.tokens_per_second);
   return json;

@@ -27,6 +27,7 @@ Json done_json(const engine::DoneEvent& done);
 
 Json usage_json(const engine::Usage& usage);
 Json cache_json(const std::vector<engine::CachePartInfo>& cache);
+Json first_token_timing_json(const engine::Timing& timing);  // up to the first token
 Json timing_json(const engine::Timing& timing);
 
 }  // namespace promptcached::api
